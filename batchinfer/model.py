@@ -10,8 +10,6 @@ from typing import Final
 
 from msgspec import Raw, Struct
 
-# ── what a row asks ──────────────────────────────────────────────────────────────────────────
-
 
 class Verbatim(Struct, frozen=True):
     """An OpenAI batch line: `body` (JSON bytes) is sent as it is. `url` names the wire API."""
@@ -157,7 +155,7 @@ TRANSIENT: Final = frozenset(
 
 
 class Problem(Struct, frozen=True):
-    """What went wrong with one exchange. `status` and `code` are the server's, where it gave any."""
+    """What went wrong with one exchange. `status` and `code` are the server's, if any."""
 
     error: ErrorClass
     message: str

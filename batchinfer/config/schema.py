@@ -98,7 +98,7 @@ class Intake(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Simulate(Struct, frozen=True, forbid_unknown_fields=True):
-    """The simulated provider (`provider = "simulated"`, `batchinfer simulate`). Times in seconds."""
+    """The simulated provider (`provider = "simulated"`). Times in seconds, shares from 0 to 1."""
 
     api: Literal["openai-chat", "openai-completions", "openai-embeddings"] = "openai-chat"
     latency: Annotated[float, Meta(ge=0)] = 0.05

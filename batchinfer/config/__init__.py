@@ -1,0 +1,1 @@
+"""The configuration: its shape, where it is loaded from, presets, secrets."""

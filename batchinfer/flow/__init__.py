@@ -1,0 +1,1 @@
+"""How fast: pacing, retry policy, outage. Pure; `now` and randomness are arguments."""

@@ -1,0 +1,1 @@
+"""Bytes to rows: lines, keys, templates, what remains to do."""

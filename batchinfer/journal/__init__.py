@@ -1,0 +1,1 @@
+"""The sidecars: record format, group-committed writer, replay, manifest, lock."""

@@ -1,0 +1,1 @@
+"""Wire APIs: row to body bytes, reply to verdict. Pure."""

@@ -1,0 +1,1 @@
+"""Folds over events and records: tally, summary, the merged results."""

@@ -1,0 +1,1 @@
+"""The only room that knows an HTTP client; network trouble becomes a Fault value."""
