@@ -17,6 +17,16 @@ class Settled(Struct, frozen=True):
     outcome: Outcome
 
 
+class Recalled(Struct, frozen=True):
+    """An outcome read back from an earlier run's sidecar: what it took counts, its row does not.
+
+    Which rows of the input are settled is told by Skipped: a sidecar may hold outcomes of rows
+    that were removed, edited or sent again since.
+    """
+
+    outcome: Outcome
+
+
 class Skipped(Struct, frozen=True):
     """A row needs no request: an earlier run settled it (`how`)."""
 
@@ -50,4 +60,4 @@ class Counted(Struct, frozen=True):
     rows: int
 
 
-Event = Settled | Skipped | Sent | Bounced | Held | Counted
+Event = Settled | Recalled | Skipped | Sent | Bounced | Held | Counted

@@ -25,9 +25,10 @@ class Fields(Struct, frozen=True):
 
 
 class Dialogue(Struct, frozen=True):
-    """Text to be put into the provider's own shape: (role, content) pairs, in order."""
+    """Text for the provider's own shape: (role, content) pairs; `members` are raw parameters."""
 
     turns: tuple[tuple[str, str], ...]
+    members: dict[str, Raw] = {}
 
 
 Ask = Verbatim | Fields | Dialogue

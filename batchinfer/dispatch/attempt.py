@@ -1,0 +1,235 @@
+"""One exchange for one row: gate ▸ transport ▸ verdict, and what the retry policy makes of it.
+
+Owns: turning a verdict into a Step, the endpoint's holds, the bookkeeping of an attempt. The order
+is fixed: a row that waits has left the gate and holds no slot. Refuses to know: who calls it, and
+the journal.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, assert_never
+
+from msgspec import Struct, structs
+
+from batchinfer.dispatch.endings import Price, failed, names_model, succeeded
+from batchinfer.dispatch.gate import Gate
+from batchinfer.dispatch.work import Abandoned, Again, Done, Step, Stop, Work
+from batchinfer.errors import (
+    BatchinferError,
+    BudgetError,
+    ConfigError,
+    KeyRefusedError,
+    OutageError,
+    QuotaError,
+    UnreachableError,
+)
+from batchinfer.events import Bounced, Event, Held, Sent
+from batchinfer.flow.ledger import Ledger
+from batchinfer.flow.outage import Episodes, Outage, Reach
+from batchinfer.flow.retry import RetryPolicy
+from batchinfer.model import (
+    NO_USAGE,
+    Accept,
+    BadRow,
+    ErrorClass,
+    Fault,
+    Halt,
+    Problem,
+    Reject,
+    Reply,
+    Retry,
+    Row,
+    Usage,
+)
+from batchinfer.providers.base import Provider, UnsendableError
+from batchinfer.transport.base import Transport
+
+_HALTS: Final[Mapping[ErrorClass, type[BatchinferError]]] = {
+    ErrorClass.AUTH: KeyRefusedError,
+    ErrorClass.QUOTA: QuotaError,
+}
+"""Why a run stops → how it ends; anything else that no row can survive is the configuration."""
+
+_SENT: Final = Sent()
+
+
+class Wire(Struct, frozen=True):
+    """Where and how: all that is the same for each request of an endpoint."""
+
+    provider: Provider
+    url: str
+    host: str
+    headers: Mapping[str, str]
+    model: str | None
+    params: Mapping[str, object]
+    keep_response: bool
+
+
+class Endpoint(Struct):
+    """An endpoint as one run sees it: the way there, the door, whether it is up, its refusals."""
+
+    wire: Wire
+    transport: Transport
+    gate: Gate
+    outage: Outage
+    refusals: Episodes
+
+
+class Surroundings(Struct, frozen=True):
+    """The outside as arguments: monotonic seconds, epoch seconds, RFC 3339 now, luck, observers."""
+
+    clock: Callable[[], float]
+    epoch: Callable[[], float]
+    stamp: Callable[[], str]
+    luck: Callable[[], float]
+    sink: Callable[[Event], None]
+
+
+class Exchange(Struct, frozen=True):
+    """What one exchange took: body size (bytes), tokens booked, when it left, how long it was."""
+
+    size: int
+    cost: float
+    sent_at: float
+    latency_ms: float
+
+
+_NOTHING_SENT: Final = Exchange(0, 0.0, 0.0, 0.0)
+
+
+class Attempt:
+    """Call it with a piece of Work; it makes one exchange and says what is next."""
+
+    def __init__(
+        self, endpoint: Endpoint, policy: RetryPolicy, ledger: Ledger, outside: Surroundings
+    ) -> None:
+        self._wire = endpoint.wire
+        self._to = endpoint
+        self._policy = policy
+        self._ledger = ledger
+        self._outside = outside
+        self.in_flight = 0
+        self.unanswered = 0
+
+    async def __call__(self, work: Work) -> Step:
+        """Make one exchange for this row; a row that cannot be sent fails without one."""
+        row, wire, gate = work.row, self._wire, self._to.gate
+        if isinstance(row, BadRow):
+            return self._fail(work, Problem(ErrorClass.INVALID_INPUT, row.message), _NOTHING_SENT)
+        if self._ledger.empty:
+            return Stop(BudgetError(f"the budget is spent: {self._ledger.spent:.4f} USD"))
+        try:
+            body = wire.provider.body(row.ask, wire.model, wire.params)
+        except UnsendableError as error:
+            return self._fail(work, Problem(ErrorClass.INVALID_INPUT, str(error)), _NOTHING_SENT)
+        cost = gate.pacer.cost(len(body))
+        if not gate.pacer.fits(cost):
+            text = f"about {cost:,.0f} tokens: more than limits.tpm allows in a whole minute"
+            return self._fail(work, Problem(ErrorClass.TOO_LARGE, text), _NOTHING_SENT)
+        if not await gate.enter(cost):
+            return Abandoned()
+        return await self._exchange(work, row, body, cost)
+
+    async def _exchange(self, work: Work, row: Row, body: bytes, cost: float) -> Step:
+        outside, wire = self._outside, self._wire
+        sent_at = outside.clock()
+        if work.began is None:
+            work.began = sent_at
+        outside.sink(_SENT)
+        self.in_flight += 1
+        self.unanswered += 1
+        try:
+            result = await self._to.transport.post(wire.url, wire.headers, body)
+            self.unanswered -= 1
+        finally:
+            self.in_flight -= 1
+        took = Exchange(len(body), cost, sent_at, (outside.clock() - sent_at) * 1000)
+        if isinstance(result, Reply):
+            self._to.outage.reached()
+        elif not result.ambiguous:
+            self._to.gate.pacer.refund(cost)
+            return self._unreachable(result, took)
+        return self._settle(work, row, result, took)
+
+    def _settle(self, work: Work, row: Row, result: Reply | Fault, took: Exchange) -> Step:
+        verdict = self._wire.provider.judge(result, self._outside.epoch())
+        match verdict:
+            case Accept(answer):
+                work.attempts += 1
+                self._to.refusals.over()
+                self._used(took, answer.usage)
+                keep = self._wire.keep_response and isinstance(result, Reply)
+                price = self._price(took, answer.usage, answer.model)
+                return Done(succeeded(work, answer, price, result if keep else None))  # type: ignore[arg-type]
+            case Retry():
+                return self._retry(work, verdict, took, ambiguous=isinstance(result, Fault))
+            case Reject(problem, usage):
+                work.attempts += 1
+                self._used(took, usage)
+                return self._fail(work, problem, took, usage)
+            case Halt(problem):
+                if problem.error is ErrorClass.INVALID_REQUEST and names_model(row):
+                    work.attempts += 1
+                    return self._fail(work, problem, took)
+                return Stop(_HALTS.get(problem.error, ConfigError)(self._said(problem)))
+            case _:
+                assert_never(verdict)
+
+    def _retry(self, work: Work, verdict: Retry, took: Exchange, *, ambiguous: bool) -> Step:
+        problem, luck, now = verdict.problem, self._outside.luck(), self._outside.clock()
+        self._used(took, verdict.usage)
+        self._ledger.charge(verdict.usage, (self._wire.model,))
+        work.wasted += verdict.usage.total
+        work.attempts += verdict.counts
+        work.rate_limited += not verdict.counts
+        work.ambiguous += ambiguous
+        if not verdict.counts or verdict.after is not None:
+            episode = self._to.refusals.trouble(took.sent_at)
+            pause = self._policy.pause(episode, verdict.after, luck)
+            self._rest(self._to.refusals, pause, problem)
+        elapsed = now - (now if work.began is None else work.began)
+        backoff = self._policy.after(
+            max(1, work.attempts), verdict.after, luck, elapsed, verdict.attempts
+        )
+        if backoff.out_of_time:
+            text = f"timeouts.deadline has passed; last: {problem.message}"
+            late = structs.replace(problem, error=ErrorClass.DEADLINE, message=text)
+            return self._fail(work, late, took)
+        if backoff.give_up and verdict.counts:
+            return self._fail(work, problem, took)
+        bounced = Bounced(problem, backoff.delay, ambiguous=ambiguous, counts=verdict.counts)
+        self._outside.sink(bounced)
+        return Again(backoff.delay)
+
+    def _unreachable(self, fault: Fault, took: Exchange) -> Step:
+        """Wait for the endpoint to come back; the row is not to blame and loses no attempt."""
+        outage, host = self._to.outage, self._wire.host
+        match outage.failed(took.sent_at, self._outside.clock()):
+            case Reach.NEVER_THERE:
+                return Stop(UnreachableError(f"{host} cannot be reached: {fault.detail}"))
+            case Reach.GONE:
+                return Stop(OutageError(f"{host} did not come back: {fault.detail}"))
+            case Reach.WAIT:
+                problem = Problem(ErrorClass.CONNECTION, fault.detail)
+        pause = self._policy.pause(outage.episodes.count, None, self._outside.luck())
+        self._rest(outage.episodes, pause, problem)
+        self._outside.sink(Bounced(problem, pause, ambiguous=False, counts=False))
+        return Again(pause)
+
+    def _rest(self, episodes: Episodes, seconds: float, problem: Problem) -> None:
+        self._to.gate.hold(seconds)
+        episodes.rest(self._outside.clock() + seconds)
+        self._outside.sink(Held(seconds, problem.message))
+
+    def _fail(self, work: Work, problem: Problem, took: Exchange, usage: Usage = NO_USAGE) -> Done:
+        return Done(failed(work, problem, self._price(took, usage, None), usage))
+
+    def _price(self, took: Exchange, usage: Usage, model: str | None) -> Price:
+        cost = self._ledger.charge(usage, (model, self._wire.model))
+        return Price(cost, took.latency_ms, self._outside.stamp())
+
+    def _used(self, took: Exchange, usage: Usage) -> None:
+        self._to.gate.pacer.settle(took.size, took.cost, usage.input, usage.output)
+
+    def _said(self, problem: Problem) -> str:
+        status = f" (HTTP {problem.status})" if problem.status else ""
+        return f"{self._wire.host} said{status}: {problem.message}"

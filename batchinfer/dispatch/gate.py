@@ -1,0 +1,54 @@
+"""The one door to an endpoint: rate limits and holds.
+
+Owns: who may send now, in order of arrival; a hold stops every worker of the endpoint. Refuses to
+know: rows, verdicts, how long a hold should be.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from batchinfer.flow.pacer import Pacer
+
+
+class Gate:
+    """`enter` before each request; without limits and holds it costs no wait and no task switch."""
+
+    def __init__(self, pacer: Pacer, clock: Callable[[], float]) -> None:
+        self.pacer = pacer
+        self._clock = clock
+        self._held_until = float("-inf")
+        self._turn = asyncio.Lock()
+        self._closed = asyncio.Event()
+
+    async def enter(self, cost: float) -> bool:
+        """Wait for the turn of a request of `cost` tokens; False: the run is stopping."""
+        if self.pacer.unlimited and self._clock() >= self._held_until:
+            return not self._closed.is_set()
+        async with self._turn:
+            waited = False
+            while not self._closed.is_set() and (wait := self._wait()) > 0:
+                waited = True
+                await self._sleep(wait)
+            if self._closed.is_set():
+                return False
+            self.pacer.take(self._clock(), cost, waited=waited)
+        return True
+
+    def hold(self, seconds: float) -> None:
+        """Let nobody through for so long; the longest hold counts."""
+        self._held_until = max(self._held_until, self._clock() + seconds)
+
+    def close(self) -> None:
+        """Turn away all who wait and all who come."""
+        self._closed.set()
+
+    def _wait(self) -> float:
+        now = self._clock()
+        return max(self.pacer.wait(now), self._held_until - now)
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        except TimeoutError:
+            return

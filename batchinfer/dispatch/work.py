@@ -1,0 +1,45 @@
+"""A row on its way through the pool, and what one exchange made of it.
+
+Owns: the only mutable per-row state, and the closed union Step. Refuses to know: I/O.
+"""
+
+from msgspec import Struct
+
+from batchinfer.errors import BatchinferError
+from batchinfer.model import BadRow, Outcome, Row
+
+
+class Work(Struct):
+    """A row with what it has taken so far; `began` is when its first request left (monotonic)."""
+
+    row: Row | BadRow
+    attempts: int = 0
+    rate_limited: int = 0
+    ambiguous: int = 0
+    wasted: int = 0
+    began: float | None = None
+
+
+class Done(Struct, frozen=True):
+    """The row is settled."""
+
+    outcome: Outcome
+
+
+class Again(Struct, frozen=True):
+    """The row waits so many seconds, holding no slot."""
+
+    delay: float
+
+
+class Abandoned(Struct, frozen=True):
+    """The run is stopping; the row stays pending."""
+
+
+class Stop(Struct, frozen=True):
+    """The run must stop for this reason; the row stays pending."""
+
+    reason: BatchinferError
+
+
+Step = Done | Again | Abandoned | Stop

@@ -1,0 +1,113 @@
+"""Opening the input: a file, standard input, gzip or zstd, told apart by content.
+
+Owns: `open_input`, decompression of all members or frames, the copy that is kept of an input
+which cannot be read twice. Refuses to know: lines and rows.
+"""
+
+import gzip
+import os
+import stat
+import sys
+from collections.abc import Callable
+from io import BufferedReader, FileIO
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol, cast
+
+from batchinfer.errors import CannotCreateError, NoInputError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+STDIN: Final = "-"
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([n]) + b"\x2a\x4d\x18" for n in range(0x50, 0x60)))
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes | None: ...
+
+    def close(self) -> None: ...
+
+
+class Input:
+    """An open input: `read(n)` gives decompressed bytes; `fraction()` how much has been read."""
+
+    def __init__(self, path: str, raw: BinaryIO | FileIO, stream: _Readable, size: int) -> None:
+        self.path = path
+        self._raw = raw
+        self._stream = stream
+        self._size = size
+        self._copy: Callable[[bytes], object] = _forget
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes, b"" at the end; NoInputError when it cannot be read."""
+        try:
+            block = self._stream.read(size) or b""
+        except (OSError, EOFError, zstd.ZstdError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise NoInputError(
+                f"cannot read {self.path} further: {reason or 'its compressed data is cut short'}"
+                " or damaged; what was answered is kept, running again continues"
+            ) from error
+        self._copy(block)
+        return block
+
+    def keep(self, copy: Path) -> None:
+        """Write what is read to `copy` too, for a resume and for the merge."""
+        try:
+            fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CannotCreateError(f"cannot create {copy}: {error.strerror}") from error
+        target = FileIO(fd, "w")
+        self._copy = target.write
+
+    def fraction(self) -> float | None:
+        """Share of the file's bytes that have been read, None for a stream."""
+        return min(1.0, self._raw.tell() / self._size) if self._size else None
+
+    def close(self) -> None:
+        """Close the file (standard input stays open)."""
+        self._stream.close()
+        self._raw.close()
+
+
+def _forget(_: bytes) -> None:
+    return None
+
+
+def is_stream(path: str) -> bool:
+    """Whether the input cannot be read twice: standard input, a pipe, a device."""
+    if path == STDIN:
+        return True
+    try:
+        return not stat.S_ISREG(Path(path).stat().st_mode)
+    except OSError:
+        return False
+
+
+def open_input(path: str) -> Input:
+    """Open `path` ("-": standard input); NoInputError says why it cannot be read."""
+    if path == STDIN:
+        raw = FileIO(0, "r", closefd=False)
+        return Input("standard input", raw, raw, 0)
+    try:
+        if Path(path).is_dir():
+            raise NoInputError(f"{path} is a folder, not a JSONL file")
+        raw = FileIO(path, "r")
+    except OSError as error:
+        raise NoInputError(f"cannot read {path}: {error.strerror}") from error
+    if is_stream(path):
+        return Input(path, raw, raw, 0)
+    return Input(path, raw, _decompressed(raw), os.fstat(raw.fileno()).st_size)
+
+
+def _decompressed(raw: FileIO) -> _Readable:
+    """Choose by the first bytes: neither magic number can begin a JSON line."""
+    head = os.pread(raw.fileno(), 4, 0)
+    if head.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=BufferedReader(raw))
+    if head.startswith(_ZSTD):
+        return cast("_Readable", zstd.ZstdFile(BufferedReader(raw)))
+    return raw

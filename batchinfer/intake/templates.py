@@ -1,0 +1,80 @@
+"""Templates over a row: minijinja, sandboxed, strict about undefined names, with fuel.
+
+Owns: compiling the config's templates and rendering them. Refuses to know: what the text is for.
+A template's values are data: braces inside a row's text are never evaluated.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from minijinja import Environment, TemplateError
+
+from batchinfer.config.schema import RequestTemplate
+from batchinfer.errors import ConfigError
+
+FUEL: Final = 1_000_000
+"""Instructions one rendering may take; a loop without end stops there."""
+
+MAX_TEXT: Final = 4 * 1024 * 1024
+"""Characters one rendering may give."""
+
+
+class RenderError(ValueError):
+    """A row does not fit the template; the text says how."""
+
+
+class Template:
+    """The dialogue that the config asks for each data row; `names` are the fields it uses."""
+
+    def __init__(self, request: RequestTemplate) -> None:
+        self._env = Environment(
+            undefined_behavior="strict", fuel=FUEL, keep_trailing_newline=True, debug=False
+        )
+        self._system = "request.system" if request.system else ""
+        turns = [(turn.role, turn.content) for turn in request.messages]
+        if request.prompt:
+            turns.append(("user", request.prompt))
+        self._turns = [(role, f"request.{index}.{role}") for index, (role, _) in enumerate(turns)]
+        sources = [name for _, name in self._turns]
+        texts = dict(zip(sources, (content for _, content in turns), strict=True))
+        if request.system:
+            texts["request.system"] = request.system
+        for name, text in texts.items():
+            self._compile(name, text)
+        self.names: frozenset[str] = frozenset().union(
+            *(self._env.undeclared_variables_in_str(texts[name]) for name in sources)
+        )
+
+    def _compile(self, name: str, text: str) -> None:
+        try:
+            self._env.add_template(name, text)
+        except TemplateError as error:
+            raise ConfigError(f"the template {name} is not valid: {error.args[0]}") from error
+
+    def __bool__(self) -> bool:
+        """Whether data rows can be sent at all."""
+        return bool(self._turns)
+
+    def system(self, row: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+        """Return the system turn for a row, or nothing."""
+        return (("system", self._render(self._system, row)),) if self._system else ()
+
+    def turns(self, row: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+        """Return the whole dialogue for a data row; RenderError when the row does not fit."""
+        rendered = tuple((role, self._render(name, row)) for role, name in self._turns)
+        return self.system(row) + rendered
+
+    def _render(self, name: str, row: Mapping[str, object]) -> str:
+        try:
+            text = self._env.render_template(name, **{"row": row, **row})
+        except TemplateError as error:
+            raise RenderError(self._reason(error, row)) from error
+        if len(text) > MAX_TEXT:
+            raise RenderError(f"the template gives a text of {len(text):,} characters")
+        return text
+
+    def _reason(self, error: TemplateError, row: Mapping[str, object]) -> str:
+        missing = sorted(self.names - row.keys() - {"row"})
+        if error.kind == "UndefinedError" and missing:
+            return f"the template uses {', '.join(missing)}, which this row does not have"
+        return f"the template cannot be rendered for this row: {error.kind}"
