@@ -133,3 +133,11 @@ class ConfigError(BatchinferError):
 
 class FingerprintError(ConfigError):
     """The sidecars belong to another configuration."""
+
+
+class InterruptedRunError(IncompleteError):
+    """The run was stopped by a signal."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__("interrupted; what was answered is kept, running again continues")
+        self.signum = signum

@@ -5,12 +5,14 @@ Owns: what is shown of a tally and how often. Refuses to know: what the counters
 """
 
 import io
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO, cast
 
-from batchinfer.cli.text import clean, count, duration, money, rate
-from batchinfer.report.tally import RateWindow, Rates, Tally
+from batchinfer.cli.text import duration
+from batchinfer.cli.watch import Styled, View, Watch, figures, figures_line, rows_text
+from batchinfer.report.gauges import Gauges
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -24,92 +26,6 @@ CALM: Final = 30.0
 
 _BAR: Final = 8
 """Columns below which a bar says nothing."""
-
-
-class Gauges(NamedTuple):
-    """What progress reads.
-
-    `in_flight`: requests on their way now. `total`: a guess of the rows while the tally has no
-    count. `fraction`: the share of the input's bytes read, 0 to 1, where that is known.
-    """
-
-    tally: Tally
-    in_flight: Callable[[], int]
-    total: Callable[[], int | None]
-    fraction: Callable[[], float | None]
-
-
-class View(NamedTuple):
-    """What is to be shown at one moment. Seconds; `share` of the rows done, 0 to 1."""
-
-    elapsed: float
-    done: int
-    total: int | None
-    guessed: bool
-    share: float | None
-    eta: float | None
-    failed: int
-    in_flight: int
-    rates: Rates
-    retried: int
-    rate_limited: int
-    cost: float | None
-    hold: float
-    reason: str
-
-
-class Watch:
-    """Looks at the gauges and remembers what needs time: when it began, holds, slow rates."""
-
-    def __init__(self, gauges: Gauges) -> None:
-        self._gauges = gauges
-        self._began: float | None = None
-        self._holds = gauges.tally.holds
-        self._held_until = 0.0
-        # Ten seconds are fresh enough to show, but an ETA over them would dance.
-        self._steady = RateWindow(span=120.0, step=2.0)
-
-    def look(self, now: float) -> View:
-        """Take a snapshot at `now`, in seconds of any monotonic clock."""
-        tally = self._gauges.tally
-        self._began = now if self._began is None else self._began
-        total, share = self._extent()
-        hold = tally.last_hold
-        if hold is not None and tally.holds != self._holds:
-            self._holds = tally.holds
-            self._held_until = max(self._held_until, now + hold.seconds)
-        return View(
-            elapsed=now - self._began,
-            done=tally.done,
-            total=total,
-            guessed=tally.total is None,
-            share=share,
-            eta=self._eta(now, total, share),
-            failed=tally.failed,
-            in_flight=self._gauges.in_flight(),
-            rates=tally.rates(now),
-            retried=tally.retried,
-            rate_limited=tally.rate_limited,
-            cost=tally.cost,
-            hold=max(0.0, self._held_until - now),
-            reason=clean(hold.reason) if hold else "",
-        )
-
-    def _extent(self) -> tuple[int | None, float | None]:
-        done = self._gauges.tally.done
-        total = self._gauges.tally.total
-        total = self._gauges.total() if total is None else total
-        if total is None:
-            return None, self._gauges.fraction()
-        return total, min(1.0, done / total) if total else 1.0
-
-    def _eta(self, now: float, total: int | None, share: float | None) -> float | None:
-        tally = self._gauges.tally
-        speed = self._steady.rates(now, tally.settled, 0).rows
-        if not speed or not share:
-            return None
-        rows = tally.done / share if total is None else total
-        return max(0.0, rows - tally.done) / speed
 
 
 class Progress(Protocol):
@@ -159,37 +75,169 @@ class Plain:
         self._stream = _Lenient(stream)
         self._hold = _Episode()
         self._limit = _Episode()
-        self._limited = 0
-        self._causes: set[str] = set()
-        self._last: float | None = None
+        self._limited = gauges.tally.rate_limited
+        self._causes = set(gauges.tally.failures)
+        self._printed = 0.0
         self._view: View | None = None
         self._open = False
 
     def start(self) -> None:
         """Say that the run has begun."""
         self._open = True
-        self._print("started")
+        self._stream.line("started")
 
     def tick(self, now: float) -> None:
-        """Print what is news; nothing most of the time."""
+        """Print what is news; nothing, most of the time."""
         view = self._view = self._watch.look(now)
-        self._last = now if self._last is None else self._last
         news = self._news(now, view)
-        if not news and now - self._last >= QUIET_LINE:
-            news = [""]
+        if not news and view.elapsed - self._printed >= QUIET_LINE:
+            news = [figures_line(view)]
         for line in news:
-            self._last = now
-            self._print(" · ".join([f"[{duration(view.elapsed)}]", *_figures(view), line][: None if line else -1]))
+            self._printed = view.elapsed
+            self._stream.line(f"[{duration(view.elapsed)}] {line}")
 
     def stop(self) -> None:
         """Print the last figures."""
         if self._open:
             self._open = False
-            self._print("stopped" if self._view is None else f"stopped: {self._view}")
+            self._stream.line(f"stopped: {figures_line(self._view)}" if self._view else "stopped")
 
     def _news(self, now: float, view: View) -> list[str]:
-        raise NotImplementedError
+        news = []
+        if self._limit.begins(now, active=view.rate_limited > self._limited):
+            news.append("rate-limited by the server")
+        if self._hold.begins(now, active=view.hold > 0):
+            news.append(f"held for {duration(view.hold)}: {view.reason}")
+        causes = self._tally.failures.keys() - self._causes
+        news += [f"rows begin to fail: {cause}" for cause in sorted(causes)]
+        self._causes |= causes
+        self._limited = view.rate_limited
+        return news
 
-    def _print(self, line: str) -> None:
-        self._stream.write(f"batchinfer: {line}\n")
-        self._stream.flush()
+
+class Terminal:
+    """A bar and its figures, redrawn in place.
+
+    A thread of rich's draws the last snapshot, so that a terminal that takes no bytes (Ctrl-S)
+    holds up that thread and not the run.
+    """
+
+    def __init__(self, gauges: Gauges, stream: TextIO, width: int | None = None) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._watch = Watch(gauges)
+        self._view: View | None = None
+        file = cast("TextIO", _Lenient(stream))
+        console = self._console = Console(file=file, force_terminal=True, width=width)
+        self._live = Live(
+            get_renderable=self._render,
+            console=console,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,  # stdout carries data
+            redirect_stderr=stream is sys.stderr,
+        )
+
+    def start(self) -> None:
+        """Take the lines below the cursor."""
+        self._live.start()
+
+    def tick(self, now: float) -> None:
+        """Take a snapshot for the next redrawing."""
+        self._view = self._watch.look(now)
+
+    def stop(self) -> None:
+        """Give the lines back, empty."""
+        self._live.stop()
+
+    def _render(self) -> "Text":
+        from rich.text import Text
+
+        # A full last column makes some terminals wrap.
+        width = self._console.width - 1
+        lines = _draw(self._view, width) if self._view else [[("starting", "")]]
+        drawn = [Text.assemble(*line) for line in lines]
+        for line in drawn:
+            line.truncate(width, overflow="ellipsis")
+        return Text("\n", no_wrap=True).join(drawn)
+
+
+def choose(
+    gauges: Gauges, stream: TextIO, environ: Mapping[str, str], *, quiet: bool = False
+) -> Progress:
+    """Choose how to show progress on `stream`."""
+    if quiet:
+        return Quiet()
+    if stream.isatty() and environ.get("TERM") not in {"dumb", "unknown"}:
+        return Terminal(gauges, stream)
+    return Plain(gauges, stream)
+
+
+def _draw(view: View, width: int) -> list[list[Styled]]:
+    """Draw the view on at most three lines, meant for `width` columns."""
+    lines = [_bar_line(view, width), _fitting(figures(view), width)]
+    if view.hold:
+        lines.append([(f"held for {duration(view.hold)}: {view.reason}", "yellow")])
+    return lines
+
+
+def _bar_line(view: View, width: int) -> list[Styled]:
+    percent = "" if view.share is None else f"{int(view.share * 100):>3}% "
+    eta = "" if view.eta is None else f", {duration(view.eta)} left"
+    tail = f" {rows_text(view)}, {duration(view.elapsed)}{eta}"
+    room = width - len(percent) - len(tail)
+    if view.share is None or room < _BAR:
+        return [(percent, "bold"), (tail.strip(), "")]
+    full = int(room * view.share)
+    bar = [("━" * full, "green"), ("─" * (room - full), "bright_black")]
+    return [(percent, "bold"), *bar, (tail, "")]
+
+
+def _fitting(figures: list[Styled], width: int) -> list[Styled]:
+    """Join as many figures as fit."""
+    line: list[Styled] = []
+    used = 0
+    for text, style in figures:
+        gap = "  " if line else ""
+        if used + len(gap) + len(text) > width:
+            break
+        line += [(gap, ""), (text, style)]
+        used += len(gap) + len(text)
+    return line
+
+
+class _Lenient(io.TextIOBase):
+    """Writes to a stream that may be closed, full or hung up: what cannot be shown is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Tell the stream's own."""
+        return self._stream.encoding or "utf-8"
+
+    def write(self, text: str, /) -> int:
+        """Write, if that can be done."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if that can be done."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def fileno(self) -> int:
+        """Tell the stream's own."""
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        """Tell the stream's own."""
+        return self._stream.isatty()
+
+    def line(self, text: str) -> None:
+        """Write a line of a log that other programs write to as well."""
+        self.write(f"batchinfer: {text}\n")
+        self.flush()

@@ -9,7 +9,7 @@ import shlex
 from typing import Final
 
 from batchinfer.model import TRANSIENT, ErrorClass
-from batchinfer.report.summary import Latency, Paths, Requests, Rows, Summary, Tokens
+from batchinfer.report.summary import Latency, Outputs, Requests, Rows, Summary, Tokens
 
 WIDTH: Final = 80
 """Columns that the summary fits into; only the user's own long paths may be wider."""
@@ -65,7 +65,9 @@ def money(usd: float) -> str:
 
 
 def rate(per_second: float, what: str) -> str:
-    """Name a rate by the second or the minute: "1,234 rows/s", "8.3 rows/s", "3.0 rows/min"."""
+    """Name a rate: "1.2M rows/s", "1,234 rows/s", "8.3 rows/s", "3.0 rows/min"."""
+    if per_second >= 999_950:  # noqa: PLR2004 - what would be rounded to 1.0M
+        return f"{per_second / 1e6:,.1f}M {what}/s"
     if per_second >= 99.95:  # noqa: PLR2004 - three figures need no decimals
         return f"{per_second:,.0f} {what}/s"
     if per_second >= 1 or per_second == 0:
@@ -194,6 +196,6 @@ def _resume(path: str | None, option: str) -> str:
     return named if _LABEL + len(named) <= WIDTH else bare
 
 
-def _path_lines(paths: Paths) -> list[str]:
+def _path_lines(paths: Outputs) -> list[str]:
     named = {"results": paths.results, "succeeded": paths.success, "failures": paths.failure}
     return [f"{label:<{_LABEL}}{clean(path, 4096)}" for label, path in named.items() if path]

@@ -25,17 +25,22 @@ class Chunks(Protocol):
 
 
 class Feed:
-    """Hands out Work one by one. `open_row` turns a line into a row, or None: nothing to do."""
+    """Hands out Work one by one.
+
+    `open_row` turns a line into a row, or None: nothing to do; `on_end` is told once all are read.
+    """
 
     def __init__(
         self,
         chunks: Chunks,
         open_row: Callable[[int, bytes], Row | BadRow | None],
+        on_end: Callable[[], None],
         concurrency: int,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._chunks = chunks
         self._open_row = open_row
+        self._on_end = on_end
         self._fresh: Iterator[Work] = iter(())
         self._consumed = asyncio.Event()
         self._waiting: list[tuple[float, int, Work]] = []
@@ -54,6 +59,8 @@ class Feed:
             self._fresh = self._rows(chunk)
             self._serve()
             await self._consumed.wait()
+        if not self._stopped:
+            self._on_end()
         self._ended = True
         self._serve()
 

@@ -4,13 +4,13 @@ Owns: the system calls of every file that a run leaves behind, and which error e
 Refuses to know: what the bytes mean.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ _NO_DIRECTORY_SYNC: Final = frozenset({errno.EINVAL, errno.ENOTSUP})
 """What file systems answer that cannot sync a directory; there is nothing better to do there."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def storage(path: Path, done: str) -> Iterator[None]:
     """Turn an OSError of the block into a StorageError: `path` cannot be `done`."""
     try:
@@ -37,7 +37,7 @@ def storage(path: Path, done: str) -> Iterator[None]:
         raise StorageError(_sentence(path, done, error)) from error
 
 
-@contextmanager
+@contextlib.contextmanager
 def creation(path: Path, done: str) -> Iterator[None]:
     """Turn an OSError of the block into CannotCreateError, or StorageError if the disk is ill."""
     try:
@@ -116,7 +116,7 @@ def lock(fd: int, path: Path, holder: str = "") -> None:
 def _is_at(path: Path, fd: int) -> bool:
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -130,15 +130,17 @@ def replace_file(path: Path, chunks: Iterable[bytes]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     fd = _create_temporary(temporary)
     try:
-        with storage(path, "written"):
-            for block in _blocks(chunks):
+        for block in _blocks(chunks):
+            with storage(path, "written"):
                 write_all(fd, block)
+        with storage(path, "synced"):
             os.fsync(fd)
         with creation(path, "replaced"):
-            os.rename(temporary, path)
+            temporary.replace(path)
     finally:
         if _is_at(temporary, fd):
-            os.unlink(temporary)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
         os.close(fd)
     with storage(path, "synced"):
         fsync_dir(path.parent)
@@ -164,7 +166,7 @@ def _remove_stale(path: Path) -> None:
     fd = open_append(path)
     try:
         lock(fd, path)
-        os.unlink(path)
+        path.unlink()
     finally:
         os.close(fd)
 

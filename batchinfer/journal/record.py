@@ -64,7 +64,7 @@ class _Error(Struct, frozen=True, rename={"error": "class"}):
 class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Members in the order they are written."""
 
-    v: int = 0  # never the default when written
+    v: int
     row: int
     id: RowId
     key: str
@@ -72,9 +72,9 @@ class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     latency_ms: float
     usage: _Tokens
     cost_usd: float | None
-    model: str | None | UnsetType = UNSET
-    finish_reason: str | None | UnsetType = UNSET
-    request_id: str | None | UnsetType = UNSET
+    model: str | UnsetType | None = UNSET
+    finish_reason: str | UnsetType | None = UNSET
+    request_id: str | UnsetType | None = UNSET
     at: str
     rate_limited: int = 0
     ambiguous: int = 0
@@ -84,8 +84,8 @@ class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: _Error | UnsetType = UNSET
 
 
-_SAME: Final = tuple("row id attempts latency_ms cost_usd at rate_limited ambiguous wasted".split())
-"""Members that outcomes hold under the same name and in the same form."""
+_SAME: Final = ("row", "id", "attempts", "cost_usd", "at", "rate_limited", "ambiguous", "wasted")
+"""Members that lines and outcomes hold under the same name and in the same form."""
 
 _ENCODER: Final = json.Encoder()
 _LINES: Final = json.Decoder(_Line)
@@ -111,6 +111,7 @@ def _of_success(success: Success) -> _Line:
     return _Line(
         v=VERSION,
         key=success.key.hex(),
+        latency_ms=round(success.latency_ms, 2),
         usage=_Tokens(*structs.astuple(answer.usage)),
         model=answer.model,
         finish_reason=answer.finish_reason,
@@ -126,6 +127,7 @@ def _of_failure(failure: Failure) -> _Line:
     return _Line(
         v=VERSION,
         key=failure.key.hex(),
+        latency_ms=round(failure.latency_ms, 2),
         usage=_Tokens(*structs.astuple(failure.usage)),
         error=_Error(problem.error, problem.status, problem.code, problem.message),
         **_same(failure),
@@ -175,17 +177,17 @@ def decode(line: bytes, /) -> Outcome:
     Raises DamagedRecordError, or DamagedJournalError for a newer version's line.
     """
     found = _parsed(_LINES, line)
-    key, usage = _key(found.key.encode()), Usage(*structs.astuple(found.usage))
-    if isinstance(found.error, _Error):
-        at = found.error
-        problem = Problem(at.error, at.message, at.status, at.code)
-        return Failure(key=key, problem=problem, usage=usage, **_same(found))
+    usage, error = Usage(*structs.astuple(found.usage)), found.error
+    same = _same(found) | {"key": _key(found.key.encode()), "latency_ms": found.latency_ms}
+    if isinstance(error, _Error):
+        problem = Problem(error.error, error.message, error.status, error.code)
+        return Failure(problem=problem, usage=usage, **same)
     if not isinstance(found.output, Raw):
         raise DamagedRecordError
     told = (found.finish_reason, found.model, found.request_id)
     answer = Answer(bytes(found.output), usage, *(None if x is UNSET else x for x in told))
     response = bytes(found.response) if isinstance(found.response, Raw) else None
-    return Success(key=key, answer=answer, response=response, **_same(found))
+    return Success(answer=answer, response=response, **same)
 
 
 def parts(line: bytes, /) -> Parts:
@@ -204,6 +206,7 @@ def _parsed(decoder: json.Decoder[_T], line: bytes) -> _T:
 
 
 _KEY: Final = b',"key":"'
+_AT: Final = b',"at":"'
 _OUTPUT: Final = b',"output":'
 _ERROR: Final = b',"error":{"class":"'
 _ERROR_CLASSES: Final = {error.value.encode(): error for error in ErrorClass}
@@ -218,12 +221,13 @@ def peek(line: bytes, /) -> tuple[bytes, ErrorClass | None]:
     """
     _check_version(line)
     start = line.find(_KEY) + len(_KEY)
-    end = start + 32
-    key = _key(line[start:end])
-    output = line.find(_OUTPUT, end)
-    start = line.find(_ERROR, end, len(line) if output < 0 else output) + len(_ERROR)
-    if start < end:
+    key = _key(line[start : start + 32])
+    at = line.find(_AT, start)  # `usage`, before it, has an `output` too
+    output = line.find(_OUTPUT, at)
+    error = line.find(_ERROR, at, len(line) if output < 0 else output)
+    if error < 0:
         return key, None
+    start = error + len(_ERROR)
     error_class = _ERROR_CLASSES.get(line[start : line.find(b'"', start)])
     if error_class is None:
         raise DamagedRecordError

@@ -14,12 +14,14 @@ _UNSAFE: Final = re.compile(
     r"|[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]",
 )
 _KEYS: Final = re.compile(
-    r"(?i)(\bbearer\s+|\b(?:proxy-)?authorization\W{1,4}(?:bearer |basic )?|\b(?:x-)?api-key\W{1,4})"
+    r"(?i)(\bbearer\s+|\b(?:proxy-)?authorization\W{1,4}(?:bearer |basic )?"
+    r"|\b(?:x-)?api[- _]key(?: provided)?\W{1,4})"
     r"(?=[\w.~+/=*-]*[\d*])[\w.~+/=*-]{6,}"
     r"|([?&](?:api[_-]?key|access_token|key|token)=)[^\s&\"']+"
     r"|(\b(?:sk|gsk|pk|rk|xai|hf|nvapi)[-_])(?=[\w*.-]*[\d*])[\w*.-]{4,}"
     r"|(\bAIza)[\w-]{10,}",
 )
+_SIGNS: Final = ("bearer", "auth", "key", "token=", "k-", "k_", "xai", "hf", "nvapi", "aiza")
 _LOOK_AT: Final = 8_000
 
 
@@ -32,7 +34,10 @@ def clean(text: str, limit: int = 500) -> str:
     text = text[:_LOOK_AT]
     if not text.isprintable():
         text = _UNSAFE.sub("\ufffd", _SPACES.sub(" ", text))
-    text = _KEYS.sub(_mask, text).strip()
+    lower = text.lower()
+    if any(sign in lower for sign in _SIGNS):  # the expression is slow, and rarely needed
+        text = _KEYS.sub(_mask, text)
+    text = text.strip()
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -14,6 +14,7 @@ from batchinfer.providers.clean import clean
 
 _KEPT: Final = 2_000
 _LABEL: Final = 100
+_COMPLAINTS: Final = 5
 _NOTHING: Final[Mapping[str, object]] = {}
 _LOWEST_STATUS: Final = 400
 _ABOVE_STATUS: Final = 600
@@ -56,7 +57,7 @@ def parse_error(value: object) -> ServerError:
     source = _source(value)
     metadata = _dict(source.get("metadata")) or _dict(value.get("metadata"))
     details = [_dict(item) for item in _list(source.get("details"))]
-    kind = _text(source.get("type")) or _text(value.get("error_type")) or _text(source["status"])
+    kind = _first(source.get("type"), value.get("error_type"), _words(source.get("status")))
     code = _text(source.get("code"))
     return ServerError(
         type=kind,
@@ -64,19 +65,19 @@ def parse_error(value: object) -> ServerError:
         message=_message(source, value, metadata),
         metadata=metadata,
         labels=tuple(_labels(source, metadata, details, (code, kind))),
-        retry_delay=next((d for item in details if (d := _text(item.get("retryDelay")))), None),
+        retry_delay=_first(*(item.get("retryDelay") for item in details)),
     )
 
 
 def _source(value: dict[str, object]) -> Mapping[str, object]:
-    """The object that describes the error: nested, in a list of errors, or the body itself."""
+    """Find the object that describes the error: nested, in a list of errors, or the body itself."""
     for name in ("error", "errors"):
         inner = value.get(name)
         if isinstance(inner, list) and inner:
             inner = inner[0]
         if isinstance(inner, dict):
-            return {"status": None, **inner}
-    return {"status": None, **value}
+            return inner
+    return value
 
 
 def _message(
@@ -90,10 +91,14 @@ def _message(
 
 
 def _prose(value: object) -> str:
+    """Return a text, or the complaints of a validator (FastAPI: a list of {loc, msg}), as text."""
+    complaints = value[:_COMPLAINTS] if isinstance(value, list) else [value]
+    return "; ".join(text for item in complaints if (text := _complaint(item)))
+
+
+def _complaint(value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, list):
-        return "; ".join(text for item in value[:5] if (text := _prose(item)))
     if isinstance(value, dict):
         where = ".".join(str(step) for step in _list(value.get("loc")) if type(step) in {str, int})
         text = value.get("msg") or value.get("message")
@@ -116,8 +121,16 @@ def _labels(
     yield from (text.lower() for value in (*named, *own) if (text := _text(value)))
 
 
+def _first(*values: object) -> str | None:
+    return next((text for value in values if (text := _text(value))), None)
+
+
+def _words(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _text(value: object) -> str | None:
-    """A name or number as text, clean and short; None for anything else."""
+    """Return a name or number as text, clean and short; None for anything else."""
     if isinstance(value, str):
         return clean(value, _LABEL) or None
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,10 +1,10 @@
-"""JSON as servers really write it.
+r"""JSON as servers really write it.
 
 Owns: reading a reply's bytes into plain values, strictly first and tolerantly after, and writing
 a value as one line of valid UTF-8. Refuses to know: what the values mean.
 
 Tolerated, where strict JSON forbids it: a byte order mark, bytes that are not UTF-8 and lone
-surrogate escapes such as `\\ud83d` (each becomes U+FFFD), NaN and Infinity (they become null).
+surrogate escapes such as `\ud83d` (each becomes U+FFFD), NaN and Infinity (they become null).
 Refused: integers of more than 4,300 digits and numbers beyond the range of a double.
 """
 

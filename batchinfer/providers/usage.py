@@ -27,7 +27,9 @@ def usage_of(payload: Mapping[str, object]) -> Usage:
         prompt = total  # Voyage counts nothing else
     return Usage(
         prompt,
-        _with_reasoning(output, (prompt or 0) + (output or 0), total, reasoning := _reasoning(usage)),
+        _with_reasoning(
+            output, (prompt or 0) + (output or 0), total, reasoning := _reasoning(usage)
+        ),
         _cached(usage, prompt),
         reasoning if output is not None else None,
     )

@@ -24,7 +24,8 @@ _STEPS: Final = re.compile(rf"(?:{_STEP}\s*)+", re.ASCII)
 _ONE_STEP: Final = re.compile(r"([\d.]+)\s*([a-zµμ]+)", re.ASCII)
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d", re.ASCII)
 _HTTP_DATE: Final = re.compile(
-    r"[A-Z][a-z]{2,8}, \d{1,2}[ -][A-Z][a-z]{2}[ -](?:\d{4}|\d\d) \d\d:\d\d:\d\d (?:GMT|UTC|[+-]\d{4})"
+    r"[A-Z][a-z]{2,8}, \d{1,2}[ -][A-Z][a-z]{2}[ -](?:\d{4}|\d\d) \d\d:\d\d:\d\d"
+    r" (?:GMT|UTC|[+-]\d{4})"
     r"|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}",
     re.ASCII,
 )

@@ -10,7 +10,7 @@ from batchinfer.report.histogram import Histogram
 from batchinfer.report.tally import Tally
 
 
-class Paths(Struct, frozen=True):
+class Outputs(Struct, frozen=True):
     """The files of the job as the user would name them; None where there is none (yet)."""
 
     success: str | None = None
@@ -31,7 +31,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     settled: int | None = None
     possibly_rebilled: int = 0
     input: str | None = None
-    output: Paths = Paths()
+    output: Outputs = Outputs()
     transport: str | None = None
     concurrency: int | None = None
 
@@ -97,7 +97,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     failures: dict[str, int]
     possibly_rebilled: int
     input: str | None
-    output: Paths
+    output: Outputs
     transport: str | None
     concurrency: int | None
 

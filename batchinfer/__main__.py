@@ -1,0 +1,5 @@
+"""`python -m batchinfer` is `batchinfer`."""
+
+from batchinfer.cli.main import main
+
+main()

@@ -1,0 +1,81 @@
+"""The program: runs the command line, and turns every ending into its exit code.
+
+Owns: the one place where errors become text and codes. Refuses to know: what the commands do.
+"""
+
+import os
+import signal
+import sys
+import traceback
+from typing import NoReturn
+
+from batchinfer.errors import BatchinferError, Exit
+
+
+def main() -> NoReturn:
+    """Run `batchinfer`; never returns."""
+    os.umask(0o077)
+    code: int = Exit.BUG
+    try:
+        from batchinfer.cli.app import app
+
+        app(standalone_mode=False)
+        code = Exit.OK
+    except BatchinferError as error:
+        code = _report(error)
+    except KeyboardInterrupt:
+        _die_of(signal.SIGINT)
+    except BrokenPipeError:
+        code = _no_reader()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else Exit.USAGE
+    except Exception as error:  # noqa: BLE001 (the last resort: a bug must end with its own code)
+        code = _unexpected(error)
+    sys.exit(code)
+
+
+def _unexpected(error: Exception) -> int:
+    """Show a usage error as the command line's library does; anything else is a bug."""
+    show = getattr(error, "show", None)
+    if callable(show):
+        show(sys.stderr)
+        return int(getattr(error, "exit_code", Exit.USAGE))
+    if type(error).__name__ == "Abort":
+        return Exit.USAGE
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    # Where it broke, not what it held: the text of a foreign error may carry a key or a prompt.
+    sys.stderr.write(
+        f"{frames}batchinfer: a bug: {type(error).__name__}; what was answered is kept,"
+        " running again is safe; please report the lines above\n"
+    )
+    return Exit.BUG
+
+
+def _report(error: BatchinferError) -> int:
+    from batchinfer.cli.text import clean
+    from batchinfer.errors import InterruptedRunError
+
+    sys.stderr.write("".join(f"{clean(part, 2000)}\n" for part in _lines(error)))
+    if isinstance(error, InterruptedRunError):
+        _die_of(error.signum)
+    return error.exit_code
+
+
+def _lines(error: BatchinferError) -> list[str]:
+    first, *rest = str(error).split("\n")
+    return [f"batchinfer: {first}", *rest]
+
+
+def _no_reader() -> int:
+    """Whoever read our output has gone: nothing more to say, and no second error at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Exit.OK
+
+
+def _die_of(signum: int) -> NoReturn:
+    """End as the signal would have ended us, so that shells and cron see it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    raise SystemExit(128 + signum)

@@ -1,0 +1,145 @@
+"""The configuration of a job, from every place where it may be said.
+
+Owns: the order of precedence (flags, then `--set`, the environment, the file, a preset, the
+defaults) and the wording of a refusal as a whole. Refuses to know: what the fields are for. Reads
+through the functions that it is given; every failure is a ConfigError.
+"""
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from batchinfer.config.address import host
+from batchinfer.config.layers import (
+    Layer,
+    Merged,
+    Table,
+    assignment,
+    at,
+    merge,
+    nested,
+    parse_path,
+    shown,
+    without,
+)
+from batchinfer.config.presets import NO_ENDPOINT, PRESETS, from_environment
+from batchinfer.config.rules import contradictions
+from batchinfer.config.schema import Config
+from batchinfer.config.shape import NOT_AVAILABLE, Mistake, mistakes
+from batchinfer.errors import ConfigError
+
+MAX_MISTAKES: Final = 20
+"""So many are shown at once."""
+
+_KEY_ENV: Final = ("endpoint", "api_key_env")
+
+
+def load(
+    path: str | None,
+    sets: Sequence[str],
+    overrides: Mapping[str, object],
+    env: Mapping[str, str],
+    read: Callable[[str], bytes],
+    preset: str | None = None,
+) -> Config:
+    """Return the configuration of a job; its `endpoint` is set. Raises ConfigError.
+
+    `path`: a TOML file. `sets`: `FIELD=VALUE` each. `overrides`: flags by dotted field path, those
+    with None were not given. `preset`: a name of `presets.PRESETS`.
+    """
+    layers = [
+        *_preset_layer(preset),
+        *_file_layer(path, read),
+        Layer("--set", nested([assignment(text) for text in sets])),
+        Layer("flag", nested([(parse_path(k), v) for k, v in overrides.items() if v is not None])),
+    ]
+    merged = _with_environment(_keeping_key_at_home(merge(layers), preset), layers, env)
+    _refuse(mistakes(merged.values), merged)
+    if at(merged.values, ("endpoint", "provider")) != "simulated" and not at(
+        merged.values, ("endpoint", "base_url")
+    ):
+        raise ConfigError(NO_ENDPOINT)
+    config = msgspec.convert(merged.values, Config, strict=True)
+    _refuse(contradictions(config, merged.values, env), merged)
+    return config
+
+
+def _preset_layer(name: str | None) -> Iterator[Layer]:
+    if name is None:
+        return
+    preset = PRESETS.get(name)
+    if preset is None:
+        raise ConfigError(f"there is no such preset; there are {', '.join(PRESETS)}")
+    yield Layer(f"preset {name}", {"endpoint": preset.endpoint()})
+
+
+def _file_layer(path: str | None, read: Callable[[str], bytes]) -> Iterator[Layer]:
+    if path is None:
+        return
+    values = _parsed(path, _text(path, read))
+    endpoints = values.get("endpoint")
+    if isinstance(endpoints, list) and endpoints:
+        if len(endpoints) > 1:
+            raise ConfigError(f"{path}: several [[endpoint]] are {NOT_AVAILABLE}")
+        values["endpoint"] = endpoints[0]
+    yield Layer(path, values)
+
+
+def _text(path: str, read: Callable[[str], bytes]) -> str:
+    try:
+        data = read(path)
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or 'cannot be read'}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}: line {line} is not UTF-8 text") from None
+    except ValueError:
+        raise ConfigError("the configuration's path is not one that a file can have") from None
+
+
+def _parsed(path: str, text: str) -> Table:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{path}: not valid TOML: a number too long or too deep a list") from None
+
+
+def _keeping_key_at_home(merged: Merged, preset: str | None) -> Merged:
+    """Drop the key of a preset where another layer moved the endpoint to another host."""
+    home = PRESETS[preset].base_url if preset is not None else None
+    url = at(merged.values, ("endpoint", "base_url"))
+    moved = isinstance(url, str) and host(url) != host(home)
+    if moved and preset is not None and merged.origins.get(_KEY_ENV) == f"preset {preset}":
+        return Merged(without(merged.values, _KEY_ENV), merged.origins)
+    return merged
+
+
+def _with_environment(merged: Merged, layers: Sequence[Layer], env: Mapping[str, str]) -> Merged:
+    """Add what the environment says to what the layers leave open."""
+    endpoint = merged.values.get("endpoint", {})
+    if not isinstance(endpoint, dict):
+        return merged
+    added = [
+        Layer(f"environment variable {name}", {"endpoint": fields})
+        for name, fields in from_environment(endpoint, env).items()
+    ]
+    return merge([*added, Layer("", merged.values)]) if added else merged
+
+
+def _refuse(found: Iterable[Mistake], merged: Merged) -> None:
+    lines = [f"{shown(m.path)} ({merged.origin(m.path)}) {_verb(m.text)}" for m in found]
+    if len(lines) == 1:
+        raise ConfigError(lines[0])
+    if lines:
+        more = [f"and {len(lines) - MAX_MISTAKES} more"] if len(lines) > MAX_MISTAKES else []
+        listed = "\n  ".join(lines[:MAX_MISTAKES] + more)
+        raise ConfigError(f"{len(lines)} mistakes in the configuration:\n  {listed}")
+
+
+def _verb(text: str) -> str:
+    return text if not text.startswith("found ") else f"- {text}"

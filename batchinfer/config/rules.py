@@ -1,0 +1,68 @@
+"""What fields may not say together, and what a field's type cannot check.
+
+Owns: contradictions between valid values. Refuses to know: where the values came from.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from batchinfer.config.address import problem
+from batchinfer.config.layers import EXCLUSIVE, Table, at, shown
+from batchinfer.config.schema import Config, Endpoint
+from batchinfer.config.secrets import endpoint_url
+from batchinfer.config.shape import Mistake
+
+
+def contradictions(config: Config, values: Table, env: Mapping[str, str]) -> Iterator[Mistake]:
+    """Return what is wrong with a configuration of the right shape.
+
+    `values` is the table that it was made of. Raises ConfigError for an unset `${env:NAME}`.
+    """
+    for one, other in EXCLUSIVE:
+        if at(values, one) and at(values, other):
+            yield Mistake(one, f"and {shown(other)} exclude each other; keep one")
+    yield from _numbers(config)
+    if config.endpoint is not None:
+        yield from _endpoint(config.endpoint, env)
+        yield from _request(config, config.endpoint)
+
+
+def _numbers(config: Config) -> Iterator[Mistake]:
+    retry = config.retry
+    if retry.cap < retry.base:
+        yield Mistake(("retry", "cap"), f"is {retry.cap:g}, less than retry.base ({retry.base:g})")
+
+
+def _endpoint(endpoint: Endpoint, env: Mapping[str, str]) -> Iterator[Mistake]:
+    path = ("endpoint", "base_url")
+    if endpoint.provider == "simulated":
+        if endpoint.base_url is not None:
+            yield Mistake(path, "is not used: the simulated provider starts its own server")
+        return
+    wrong = problem(endpoint_url(endpoint, env))
+    if wrong is not None:
+        yield Mistake(path, wrong)
+    names = [name.lower() for name in endpoint.headers]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    for name in twice:
+        yield Mistake(("endpoint", "headers", name), "is given twice, in different letter case")
+    if "authorization" in names and (endpoint.api_key_env or endpoint.api_key_file):
+        yield Mistake(
+            ("endpoint", "headers", "Authorization"),
+            "and an API key exclude each other: the key is sent in that header",
+        )
+
+
+def _request(config: Config, endpoint: Endpoint) -> Iterator[Mistake]:
+    request = config.request
+    has_template = bool(request.prompt or request.messages)
+    if has_template and not endpoint.model and endpoint.provider != "simulated":
+        yield Mistake(
+            ("endpoint", "model"),
+            "is missing: rows made by a template name no model; say --model NAME, "
+            "or model = in [endpoint]",
+        )
+    if endpoint.provider in {"openai-completions", "openai-embeddings"} and request.messages:
+        yield Mistake(
+            ("request", "messages"),
+            f"is for chat providers; {endpoint.provider} takes request.prompt",
+        )

@@ -1,0 +1,82 @@
+"""Continuing a job from what it left: which one, and with which configuration.
+
+Owns: the configuration that a manifest keeps, made whole again. Refuses to know: running.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from batchinfer.config.load import load
+from batchinfer.config.schema import Config, Intake
+from batchinfer.errors import ConfigError, NoInputError, UsageError
+from batchinfer.job.target import Target, manifests, target_of, the_unfinished, unfinished
+from batchinfer.journal.manifest import Manifest, read
+
+_MANIFEST = ".run.json"
+
+
+def targets(path: str | None, output: str | None, folder: Path, *, every: bool) -> list[Target]:
+    """Return the jobs to continue: the one named, the one unfinished, or all unfinished."""
+    if path is not None or output is not None:
+        return [any_target(path, output, folder)]
+    if every:
+        return [_target(found, manifest) for found, manifest in unfinished(folder)]
+    return [_target(*the_unfinished(folder))]
+
+
+def any_target(path: str | None, output: str | None, folder: Path) -> Target:
+    """Return the job of an input, of a prefix, or the folder's only one."""
+    if path is not None and path.endswith(_MANIFEST):
+        path, output = None, path.removesuffix(_MANIFEST)
+    if path is not None:
+        return _known(target_of(path, output))
+    if output is not None:
+        manifest = read(Path(output + _MANIFEST))
+        if manifest is None:
+            raise NoInputError(f"there is no run at {output}: {output}{_MANIFEST} does not exist")
+        return _target(Path(output + _MANIFEST), manifest)
+    found = manifests(folder)
+    if len(found) == 1:
+        return _target(*found[0])
+    raise UsageError(
+        "name the input file of the job"
+        if not found
+        else f"several jobs here, name one: {', '.join(m.input.path for _, m in found)}"
+    )
+
+
+def stored_config(
+    target: Target,
+    config: str | None,
+    sets: Sequence[str],
+    env: Mapping[str, str],
+    read_file: Callable[[str], bytes],
+) -> Config:
+    """Return the configuration a job was started with, or the one of `--config`, with `sets`."""
+    if config is not None:
+        return load(config, sets, {}, env, read_file, None)
+    manifest = read(target.paths.manifest)
+    if manifest is None:
+        raise NoInputError(
+            f"{target.paths.manifest} does not exist: nothing to resume; start it with"
+            f" batchinfer run {target.input}"
+        )
+    return load(None, sets, {}, env, read_file, None, stored=manifest.config)
+
+
+def max_line(target: Target) -> int:
+    """Return the longest line that the job reads, in bytes."""
+    manifest = read(target.paths.manifest)
+    kept = manifest.config.get("intake") if manifest else None
+    value = kept.get("max_line") if isinstance(kept, dict) else None
+    return value if isinstance(value, int) else Intake().max_line
+
+
+def _target(found: Path, manifest: Manifest) -> Target:
+    prefix = str(found)[: -len(_MANIFEST)]
+    return target_of(manifest.input.path, prefix)
+
+
+def _known(target: Target) -> Target:
+    """Where a job's own place is elsewhere than beside its input, say so by exit 66 later."""
+    return target

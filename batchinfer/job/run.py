@@ -1,0 +1,226 @@
+"""Running a job, and continuing it: there is no difference.
+
+Owns: the order of things — lock, refuse another config, replay, dispatch, manifest, results — and
+what a signal does. Refuses to know: how progress is shown, and the command line.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct, structs
+
+from batchinfer.config.schema import Config
+from batchinfer.dispatch.attempt import Attempt
+from batchinfer.dispatch.feed import Feed
+from batchinfer.dispatch.pool import Pool
+from batchinfer.dispatch.scribe import Scribe
+from batchinfer.errors import BatchinferError, InterruptedRunError
+from batchinfer.events import Counted
+from batchinfer.intake.lines import chunks
+from batchinfer.intake.plan import Names, Plan
+from batchinfer.intake.readahead import ReadAhead
+from batchinfer.intake.rows import is_blank, parse
+from batchinfer.intake.source import Input, open_input
+from batchinfer.job import takeover, wiring
+from batchinfer.job.endpoint import open_way
+from batchinfer.job.history import History, recall
+from batchinfer.job.live import View, shown, signals
+from batchinfer.job.target import Target, make_folder, raise_file_limit
+from batchinfer.journal.manifest import Manifest, read, write
+from batchinfer.journal.replay import repair
+from batchinfer.journal.writer import JournalWriter
+from batchinfer.model import BadRow, ErrorClass, Row
+from batchinfer.report.gauges import Gauges
+from batchinfer.report.tally import Tally
+
+try:
+    from uvloop import new_event_loop
+except ImportError:  # the extra `fast` is not installed
+    new_event_loop = asyncio.new_event_loop
+
+SLOW_ABOVE: Final = 100
+"""Requests in flight above which the portable transport is worth a word."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How to run: failure classes to send again, starting over, seconds a drain may take."""
+
+    again: frozenset[ErrorClass]
+    fresh: bool = False
+    repair: bool = False
+    grace: float = 25.0
+
+
+class Frontend(Struct, frozen=True):
+    """Who is told: `say` a sentence, `view` makes the progress view of the live gauges."""
+
+    say: Callable[[str], None]
+    view: Callable[[Gauges], View]
+
+
+class Ended(Struct, frozen=True):
+    """A run that is over: manifest, tally, why it stopped early (None: it did not), transport."""
+
+    manifest: Manifest
+    tally: Tally
+    reason: BatchinferError | None
+    transport: str
+
+
+def run(
+    target: Target, config: Config, options: Options, env: Mapping[str, str], front: Frontend
+) -> Ended:
+    """Run the job to its end, or until something stops it; running it again continues it.
+
+    Raises a BatchinferError where nothing could be started. What stopped a run that was under way
+    is in the result, and all that was answered is kept either way.
+    """
+    make_folder(target)
+    source = open_input(target.input)
+    try:
+        with _journal(target, options, front.say) as journal:
+            if journal.healed:
+                front.say(f"a record torn by a crash ({journal.healed} bytes) was removed")
+            manifest = takeover.begin(target, config, front.say)
+            if target.streamed:
+                source.keep(Path(target.again))
+            return _Session(target, config, options, front).run(source, journal, manifest, env)
+    finally:
+        source.close()
+
+
+@contextmanager
+def _journal(
+    target: Target, options: Options, say: Callable[[str], None]
+) -> Iterator[JournalWriter]:
+    paths = target.paths
+    before = read(paths.manifest)
+    holder = before.holder if before else ""
+    if options.repair:
+        moved = repair(paths.success, paths.failure, holder)
+        say(
+            f"repaired: {moved.success} success and {moved.failure} failure records were damaged;"
+            f" {moved.success} rows will be sent, and billed, again"
+        )
+    if options.fresh:
+        with JournalWriter(paths.success, paths.failure, holder):
+            takeover.set_aside(target, say)
+    with JournalWriter(paths.success, paths.failure, holder) as journal:
+        yield journal
+
+
+class _Session:
+    """One run of a job whose journal is locked."""
+
+    def __init__(
+        self, target: Target, config: Config, options: Options, front: Frontend
+    ) -> None:
+        self._target = target
+        self._config = config
+        self._options = options
+        self._front = front
+        self._concurrency = wiring.concurrency(config)
+        self._recipe = wiring.recipe(config)
+        self._tally = Tally()
+        self._names = Names()
+        self._rows = 0
+
+    def run(
+        self, source: Input, journal: JournalWriter, manifest: Manifest, env: Mapping[str, str]
+    ) -> Ended:
+        """Replay, dispatch, and write down how it ended."""
+        history = recall(self._target.paths, self._tally.fold)
+        began = time.monotonic()
+        reason: BatchinferError | None = None
+        unanswered, name = 0, ""
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                pool, attempt, name = runner.run(self._drive(source, journal, history, env))
+            reason, unanswered = pool.reason, attempt.unanswered
+        except BatchinferError as error:
+            reason = error
+            raise
+        finally:
+            manifest = structs.replace(
+                manifest,
+                ended=_how(reason),
+                reason=None if reason is None else str(reason),
+                updated_at=wiring.stamp(),
+                elapsed_s=manifest.elapsed_s + time.monotonic() - began,
+                possibly_rebilled=manifest.possibly_rebilled + unanswered,
+            )
+            write(self._target.paths.manifest, manifest)
+        self._remark(history)
+        return Ended(manifest, self._tally, reason, name)
+
+    async def _drive(
+        self, source: Input, journal: JournalWriter, history: History, env: Mapping[str, str]
+    ) -> tuple[Pool, Attempt, str]:
+        config, sink = self._config, self._tally.fold
+        plan = Plan(history.succeeded, history.failed, self._options.again)
+        async with open_way(config, env) as way:
+            self._warn(way.name)
+            attempt, gate = wiring.attempt(
+                config, way.wire, way.transport, self._tally.known_cost, sink
+            )
+            ahead = ReadAhead(chunks(source.read, config.intake.max_line))
+            feed = Feed(ahead, self._opener(plan), self._counted, self._concurrency)
+            pool = Pool(feed, gate, Scribe(journal, sink), attempt, self._concurrency)
+            gauges = Gauges(
+                self._tally, lambda: attempt.in_flight, lambda: None, source.fraction
+            )
+            with signals(pool), shown(self._front.view(gauges)):
+                await pool.run(self._options.grace)
+            ahead.close()
+            return pool, attempt, way.name
+
+    def _opener(self, plan: Plan) -> Callable[[int, bytes], Row | BadRow | None]:
+        fold, recipe, names = self._tally.fold, self._recipe, self._names
+
+        def open_row(number: int, line: bytes) -> Row | BadRow | None:
+            if is_blank(line):
+                return None
+            self._rows += 1
+            row = parse(number, line, recipe)
+            names.note(row.id)
+            skip = plan.decide(row)
+            if skip is None:
+                return row
+            fold(skip)
+            return None
+
+        return open_row
+
+    def _counted(self) -> None:
+        self._tally.fold(Counted(self._rows))
+
+    def _warn(self, transport: str) -> None:
+        if (warning := raise_file_limit(self._concurrency + 64)) is not None:
+            self._front.say(warning)
+        if transport == "httpx" and self._concurrency > SLOW_ABOVE:
+            self._front.say(
+                f"{self._concurrency} in flight over the portable transport is slow;"
+                " pip install 'batchinfer[fast]' is about ten times faster"
+            )
+
+    def _remark(self, history: History) -> None:
+        if self._names.repeats:
+            self._front.say(
+                f"the id {self._names.repeated!r} (and {self._names.repeats - 1} more repeats)"
+                " stands on several rows; each row has its own answer all the same"
+            )
+        if self._tally.total is not None and len(history.succeeded):
+            self._front.say(
+                f"{len(history.succeeded)} answers of earlier runs belong to rows that the input"
+                " no longer has; they are kept and left out of the results"
+            )
+
+
+def _how(reason: BatchinferError | None) -> str:
+    if reason is None:
+        return "finished"
+    return "interrupted" if isinstance(reason, InterruptedRunError) else "partial"

@@ -1,0 +1,107 @@
+"""Taking over what an earlier run left: continue it, refuse it, or set it aside.
+
+Owns: the comparison of fingerprints, the number of rows that a crash may make us pay again, the
+manifest of a run that begins. Refuses to know: rows. The caller holds the lock.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+from msgspec import structs
+
+from batchinfer import __version__
+from batchinfer.config.fingerprint import differences, fingerprint, public
+from batchinfer.config.schema import Config
+from batchinfer.dispatch.scribe import GROUP
+from batchinfer.errors import FingerprintError
+from batchinfer.job.target import Target
+from batchinfer.job.wiring import concurrency, stamp
+from batchinfer.journal.manifest import Input, Manifest, read, write
+
+RUNNING = "running"
+
+
+def begin(target: Target, config: Config, say: Callable[[str], None]) -> Manifest:
+    """Write and return the manifest of a run that begins; FingerprintError: another config."""
+    before = read(target.paths.manifest)
+    now = stamp()
+    manifest = Manifest(
+        tool_version=__version__,
+        run_id=uuid4().hex,
+        input=identity(target),
+        fingerprint=fingerprint(config),
+        config=public(config),
+        started_at=now,
+        updated_at=now,
+        ended=RUNNING,
+        concurrency=concurrency(config),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+    )
+    if before is None:
+        _refuse_orphans(target)
+    else:
+        _refuse_another(target, before, manifest)
+        manifest = structs.replace(
+            manifest,
+            elapsed_s=before.elapsed_s,
+            possibly_rebilled=before.possibly_rebilled + _crashed(before, say),
+        )
+    write(target.paths.manifest, manifest)
+    return manifest
+
+
+def identity(target: Target) -> Input:
+    """Return what the input looks like now, so that a change is noticed."""
+    path = str(Path(target.again).resolve())
+    if target.streamed:
+        return Input(path)
+    status = Path(target.input).stat()
+    return Input(path, status.st_size, status.st_mtime_ns)
+
+
+def set_aside(target: Target, say: Callable[[str], None]) -> None:
+    """Rename the files of an earlier run (`--fresh`); nothing is deleted."""
+    suffix = f".old-{stamp().replace(':', '').replace('-', '').replace('.', '')}"
+    paths = target.paths
+    moved = [p for p in (paths.success, paths.failure, paths.manifest, paths.results) if p.exists()]
+    for path in moved:
+        path.rename(path.with_name(path.name + suffix))
+    if moved:
+        say(f"the earlier run's files are kept as {moved[0].name}{suffix} and the like")
+
+
+def _refuse_orphans(target: Target) -> None:
+    for path in (target.paths.success, target.paths.failure):
+        if path.exists() and path.stat().st_size:
+            raise FingerprintError(
+                f"{path} holds answers, but {target.paths.manifest.name}, which says how they were"
+                " asked for, is missing; put it back, choose another --output, or say --fresh"
+            )
+
+
+def _refuse_another(target: Target, before: Manifest, now: Manifest) -> None:
+    if before.fingerprint == now.fingerprint:
+        return
+    changed = differences(before.config, now.config)
+    what = "; ".join(changed) if changed else "the configuration"
+    raise FingerprintError(
+        f"{target.paths.manifest} is of a run with another configuration ({what}); nothing was"
+        " sent. Use the same configuration, choose another --output, or start over with --fresh"
+        " (the old files are kept)"
+    )
+
+
+def _crashed(before: Manifest, say: Callable[[str], None]) -> int:
+    """Return how many answers a crash may have lost; the last run is dead, for we hold its lock."""
+    if before.ended != RUNNING:
+        return 0
+    bound = (before.concurrency or 0) + GROUP
+    say(
+        f"the last run was killed: at most {bound} rows that were under way then"
+        " may be sent, and billed, a second time"
+    )
+    return bound

@@ -1,0 +1,103 @@
+"""Which job is meant: the input, its sidecars, and unfinished jobs in a folder.
+
+Owns: default names of files, finding a job again. Refuses to know: what is in the files.
+"""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from batchinfer.errors import AmbiguousTargetError, CannotCreateError, UsageError
+from batchinfer.intake.source import STDIN, is_stream
+from batchinfer.journal.manifest import Manifest, Paths, paths
+from batchinfer.journal.manifest import read as read_manifest
+
+_SUFFIXES: Final = (".gz", ".zst", ".zstd")
+_FORMATS: Final = (".jsonl", ".ndjson", ".json")
+
+
+class Target(Struct, frozen=True):
+    """A job's files. `again`: where the input can be read a second time."""
+
+    input: str
+    prefix: str
+    again: str
+    paths: Paths
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the input is copied while it is read, for it comes only once."""
+        return self.again != self.input
+
+
+def target_of(path: str, prefix: str | None) -> Target:
+    """Return the job of an input; UsageError where a stream comes without a prefix."""
+    streamed = is_stream(path)
+    if streamed and not prefix:
+        what = "standard input" if path == STDIN else path
+        raise UsageError(f"{what} has no name to call the outputs after; give --output PREFIX")
+    prefix = prefix or _stem(path)
+    again = f"{prefix}.input.jsonl" if streamed else path
+    return Target(path, prefix, again, paths(prefix))
+
+
+def make_folder(target: Target) -> None:
+    """Create the folder of the outputs; CannotCreateError when that fails."""
+    folder = Path(target.prefix).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotCreateError(f"cannot create the folder {folder}: {error.strerror}") from error
+
+
+def _stem(path: str) -> str:
+    stem = path
+    for endings in (_SUFFIXES, _FORMATS):
+        for ending in endings:
+            if stem.endswith(ending) and len(Path(stem).name) > len(ending):
+                stem = stem.removesuffix(ending)
+                break
+    return stem
+
+
+def unfinished(folder: Path) -> list[tuple[Path, Manifest]]:
+    """Return the jobs in a folder that did not finish, by the names of their manifests."""
+    found = []
+    for path in sorted(folder.glob("*.run.json")):
+        manifest = read_manifest(path)
+        if manifest is not None and manifest.ended != "finished":
+            found.append((path, manifest))
+    return found
+
+
+def the_unfinished(folder: Path) -> tuple[Path, Manifest]:
+    """Return the one unfinished job; AmbiguousTargetError (exit 64) lists several, or says none."""
+    jobs = unfinished(folder)
+    if len(jobs) == 1:
+        return jobs[0]
+    if not jobs:
+        raise AmbiguousTargetError(
+            f"no unfinished run in {folder.resolve()}; name the input: batchinfer resume INPUT"
+        )
+    names = "".join(f"\n  {manifest.input.path}  ({path.name})" for path, manifest in jobs)
+    raise AmbiguousTargetError(
+        f"several unfinished runs; name the input, or say --all:{names}"
+    )
+
+
+def raise_file_limit(wanted: int) -> str | None:
+    """Let the process open `wanted` files; return a warning when the system does not allow it."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted:
+        return None
+    best = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (best, hard))
+    if best < wanted:
+        return f"only {best} files may be open here; fewer than the concurrency needs (ulimit -n)"
+    return None

@@ -1,0 +1,98 @@
+"""From a configuration to the parts of a run.
+
+Owns: which provider, transport, limits and headers a config means. Refuses to know: the input and
+the journal.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from batchinfer.config.schema import Config
+from batchinfer.dispatch.attempt import Attempt, Endpoint, Surroundings, Wire
+from batchinfer.dispatch.gate import Gate
+from batchinfer.errors import ConfigError
+from batchinfer.events import Event
+from batchinfer.flow.ledger import Ledger
+from batchinfer.flow.outage import Episodes, Outage
+from batchinfer.flow.pacer import Pacer
+from batchinfer.flow.retry import RetryPolicy
+from batchinfer.intake.rows import Recipe, Shape
+from batchinfer.intake.templates import Template
+from batchinfer.providers.registry import provider
+from batchinfer.transport.base import Transport
+
+AUTO_CONCURRENCY: Final = 64
+"""What `limits.concurrency = "auto"` means in this version."""
+
+_SHAPES: Final = {
+    "chat/completions": Shape.CHAT,
+    "completions": Shape.COMPLETIONS,
+    "embeddings": Shape.EMBEDDINGS,
+}
+
+
+def wire_api(config: Config) -> str:
+    """Return the name of the wire API that the job speaks."""
+    if config.endpoint is None:
+        raise ConfigError("no endpoint is configured")
+    if config.endpoint.provider == "simulated":
+        return config.simulate.api
+    return config.endpoint.provider
+
+
+def recipe(config: Config) -> Recipe:
+    """Return how a line of this job's input is read."""
+    shape = _SHAPES[provider(wire_api(config)).path]
+    return Recipe(shape, Template(config.request), config.intake.max_line)
+
+
+def concurrency(config: Config) -> int:
+    """Return how many requests may be in flight."""
+    limit = config.limits.concurrency
+    return AUTO_CONCURRENCY if limit == "auto" else limit
+
+
+def wire(config: Config, base_url: str, headers: Mapping[str, str]) -> Wire:
+    """Return where requests go and what they all carry; a query in `base_url` is kept."""
+    api = provider(wire_api(config))
+    parts = urlsplit(base_url)
+    path = f"{parts.path.rstrip('/')}/{api.path}"
+    host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    return Wire(
+        provider=api,
+        url=urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")),
+        host=host,
+        headers={"content-type": "application/json", **headers},
+        model=config.endpoint.model if config.endpoint else None,
+        params=config.request.params,
+        keep_response=config.output.include_response,
+    )
+
+
+def attempt(
+    config: Config,
+    to: Wire,
+    transport: Transport,
+    spent: float,
+    sink: Callable[[Event], None],
+) -> tuple[Attempt, Gate]:
+    """Return the attempt and the gate of the job's endpoint; `spent` USD by earlier runs."""
+    outside = Surroundings(time.monotonic, time.time, stamp, random.random, sink)
+    limits, retry = config.limits, config.retry
+    most = config.request.params.get("max_tokens")
+    asked = float(most) if isinstance(most, int | float) else None
+    gate = Gate(Pacer(limits.rpm, limits.tpm, asked, outside.clock()), outside.clock)
+    endpoint = Endpoint(
+        to, transport, gate, Outage(retry.attempts, retry.max_outage), Episodes()
+    )
+    ledger = Ledger(config.prices, config.budget.max_cost, spent)
+    return Attempt(endpoint, RetryPolicy.of(config), ledger, outside), gate
+
+
+def stamp() -> str:
+    """Return the time as RFC 3339 UTC with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
