@@ -230,11 +230,17 @@ def test_interleaved_records_are_not_intact(
 
 @given(st.binary() | st.text(string.printable).map(str.encode))
 def test_foreign_bytes_are_a_value_error_of_the_damage_family(line: bytes) -> None:
-    for read in (decode, parts, peek):
+    for read in (decode, parts):
         with pytest.raises(DamagedRecordError) as caught:
             read(line)
         assert isinstance(caught.value, ValueError)
         assert isinstance(caught.value, DamagedJournalError)
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b'{"v":1,"key":"00"}', b'{"v":1,"row":1}'])
+def test_a_peek_at_no_record_is_damage(line: bytes) -> None:
+    with pytest.raises(DamagedRecordError):
+        peek(line)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_long_text_is_cut_to_the_limit() -> None:
     assert clean("x" * 500) == "x" * 500
 
 
-@given(st.text(st.characters()))
+@given(st.text(st.characters(exclude_categories=())))
 def test_every_text_becomes_one_printable_line(text: str) -> None:
     safe = clean(text, 80)
 

@@ -26,9 +26,9 @@ def encoded(*events: Event, facts: RunFacts = FACTS) -> dict[str, object]:
 
 
 def test_the_json_has_exactly_the_promised_shape() -> None:
-    events = [Settled(SUCCESS), Settled(SUCCESS), Skipped("failed", ErrorClass.SCHEMA), Counted(5)]
+    failed = Skipped("failed", ErrorClass.SCHEMA)
 
-    assert encoded(*events) == {
+    assert encoded(Settled(SUCCESS), Settled(SUCCESS), failed, Counted(5)) == {
         "ended": "partial",
         "rows": {"total": 5, "succeeded": 2, "failed": 1, "pending": 2, "invalid": 0},
         "requests": {"sent": 0, "retried": 0, "ambiguous": 0, "rate_limited": 0},
@@ -74,7 +74,7 @@ def test_succeeded_failed_and_pending_add_up_to_the_total(events: list[Event], m
 
 
 def test_failures_are_sorted_by_how_often_they_came() -> None:
-    events = [
+    events: list[Event] = [
         Skipped("failed", ErrorClass.SCHEMA),
         Settled(FAILURE),
         Settled(FAILURE),

@@ -15,6 +15,12 @@ from batchinfer.errors import ConfigError, Exit, UnreachableError
 from batchinfer.simulate import process
 from batchinfer.simulate.process import SimulatorProcess
 
+PARENT = """
+import time
+from batchinfer.simulate.process import SimulatorProcess
+print(SimulatorProcess(b'{}').base_url, flush=True)
+time.sleep(3600)
+"""
 COMMAND = [sys.executable, "-m", "batchinfer.simulate"]
 
 
@@ -88,10 +94,7 @@ def test_a_process_dies_with_its_parent() -> None:
         [
             sys.executable,
             "-c",
-            "import time\n"
-            "from batchinfer.simulate.process import SimulatorProcess\n"
-            "print(SimulatorProcess(b'{}').base_url, flush=True)\n"
-            "time.sleep(3600)",
+            PARENT,
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -128,7 +131,7 @@ def test_the_command_announces_itself_and_ends_well_by_a_signal(number: signal.S
 def test_the_command_says_what_is_wrong_with_its_configuration(
     arguments: list[str], said: bytes
 ) -> None:
-    ended = subprocess.run([*COMMAND, *arguments], capture_output=True, check=False)
+    ended = subprocess.run([*COMMAND, *arguments], capture_output=True, check=False, timeout=30)
 
     assert ended.returncode == Exit.CONFIG
     assert ended.stdout == b""

@@ -13,7 +13,9 @@ from batchinfer.cli.options import PresetOption
 
 
 def init(
-    path: Annotated[str, typer.Argument(metavar="[FILE]", help="- for stdout.")] = "batchinfer.toml",
+    path: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="- for stdout.")
+    ] = "batchinfer.toml",
     preset: PresetOption = None,
 ) -> None:
     """Write a configuration file in which every field is explained."""

@@ -21,7 +21,9 @@ class Format(StrEnum):
     OPENAI_BATCH = "openai-batch"
 
 
-def stats(path: MaybeInput = None, output: OutputOption = None, as_json: JsonOption = False) -> None:
+def stats(
+    path: MaybeInput = None, output: OutputOption = None, as_json: JsonOption = False
+) -> None:
     """Show what a job has done, also while it runs; reads its files, changes nothing."""
     from batchinfer.cli.run import show
     from batchinfer.job.finish import status

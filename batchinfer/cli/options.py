@@ -23,11 +23,15 @@ PresetOption = Annotated[
 ]
 OutputOption = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="PREFIX", help="Where outputs go: PREFIX.results.jsonl…"),
+    typer.Option(
+        "--output", "-o", metavar="PREFIX", help="Where outputs go: PREFIX.results.jsonl…"
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Any configuration field, e.g. limits.rpm=500."),
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Any configuration field, e.g. limits.rpm=500."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")]
 QuietOption = Annotated[
@@ -46,7 +50,8 @@ GraceOption = Annotated[
     float, typer.Option("--grace", min=0, metavar="SECONDS", help="How long a stop may drain.")
 ]
 RepairOption = Annotated[
-    bool, typer.Option("--repair", help="Set damaged sidecar records aside and send their rows again.")
+    bool,
+    typer.Option("--repair", help="Set damaged sidecar records aside and send their rows again."),
 ]
 
 FLAGS: Final = {

@@ -81,7 +81,7 @@ def run(  # noqa: PLR0917 (a command line)
     from batchinfer.job.run import Options
     from batchinfer.job.target import target_of
 
-    flags = {
+    flags: dict[str, object] = {
         "model": model,
         "base_url": base_url,
         "provider": provider,
@@ -94,7 +94,7 @@ def run(  # noqa: PLR0917 (a command line)
         "tpm": tpm,
         "max_cost": max_cost,
     }
-    loaded = load(config, setting or [], overrides(flags), os.environ, _read, preset)
+    loaded = load(config, setting or [], overrides(flags), os.environ, _read, preset=preset)
     options = Options(
         again=failures_to_retry(classes(retry_failed)), fresh=fresh, repair=repair, grace=grace
     )
@@ -107,7 +107,9 @@ def resume(
     config: ConfigOption = None,
     output: OutputOption = None,
     setting: SetOption = None,
-    every: Annotated[bool, typer.Option("--all", help="All unfinished jobs of this folder.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All unfinished jobs of this folder.")
+    ] = False,
     retry_failed: RetryFailedOption = None,
     repair: RepairOption = False,
     grace: GraceOption = 25.0,
@@ -122,9 +124,7 @@ def resume(
     from batchinfer.job.resume import stored_config, targets
     from batchinfer.job.run import Options
 
-    options = Options(
-        again=failures_to_retry(classes(retry_failed)), repair=repair, grace=grace
-    )
+    options = Options(again=failures_to_retry(classes(retry_failed)), repair=repair, grace=grace)
     code = 0
     for target in targets(path, output, Path.cwd(), every=every):
         loaded = stored_config(target, config, setting or [], os.environ, _read)

@@ -3,7 +3,6 @@
 Owns: its flags. Refuses to know: how it behaves.
 """
 
-import sys
 from typing import Annotated
 
 import typer
@@ -27,5 +26,5 @@ def simulate(
     from batchinfer.job.simulated import serve_forever
 
     sets = ["endpoint.provider=simulated", *(setting or [])]
-    loaded = load(config, sets, {}, os.environ, lambda path: Path(path).read_bytes(), None)
-    serve_forever(loaded.simulate, port, lambda text: print(text, file=sys.stderr))  # noqa: T201
+    loaded = load(config, sets, {}, os.environ, lambda path: Path(path).read_bytes())
+    serve_forever(loaded.simulate, port)

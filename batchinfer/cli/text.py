@@ -17,6 +17,8 @@ WIDTH: Final = 80
 _LABEL: Final = 11
 _UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 _CLASSES_NAMED: Final = 3
+_MODELS_NAMED: Final = 3
+_MODEL: Final = WIDTH - _LABEL - len("unknown: no price of ")
 
 
 def clean(text: str, limit: int = 200) -> str:
@@ -155,9 +157,9 @@ def _cost_parts(summary: Summary) -> list[str]:
         return [money(summary.cost_usd)]
     if not summary.unpriced_models:
         return ["unknown: the server did not count all tokens"]
-    names = ", ".join(clean(name, 24) for name in summary.unpriced_models[:2])
-    more = ", …" if len(summary.unpriced_models) > 2 else ""  # noqa: PLR2004 - as many as are named
-    return [f"unknown: no price of {names}{more}"]
+    names = [clean(name, _MODEL) for name in summary.unpriced_models[:_MODELS_NAMED]]
+    more = ["…"] if len(summary.unpriced_models) > _MODELS_NAMED else []
+    return [f"unknown: no price of {names[0]}", *names[1:], *more]
 
 
 def _latency_parts(latency: Latency) -> list[str]:
@@ -192,7 +194,9 @@ def _hints(summary: Summary) -> list[str]:
 def _resume(path: str | None, option: str) -> str:
     """Name the input where there is room: without it resume takes the folder's one open run."""
     bare = f"batchinfer resume{option}"
-    named = f"batchinfer resume {clean(shlex.quote(path))}{option}" if path else bare
+    if not path or not path.isprintable():
+        return bare
+    named = f"batchinfer resume {shlex.quote(path)}{option}"
     return named if _LABEL + len(named) <= WIDTH else bare
 
 

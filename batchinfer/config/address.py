@@ -29,11 +29,11 @@ def problem(url: str) -> str | None:
     """Say what is wrong with a base URL without showing it; None when nothing is."""
     parts = _split(url) if _PRINTABLE.fullmatch(url) else None
     if parts is None:
-        return "is not a URL: a blank, a character outside ASCII, or a port that is no number"
+        return "not a URL; it has a blank, a character outside ASCII or a wrong port"
     if parts.scheme not in {"http", "https"}:
         return "must begin with http:// or https://"
     if not parts.hostname:
-        return "names no host"
+        return "there is no host in it"
     if parts.username is not None or parts.password is not None:
         return "must hold no user or password; use endpoint.api_key_env or endpoint.headers"
     if parts.fragment:

@@ -39,12 +39,12 @@ class Merged(Struct, frozen=True):
     values: Table
     origins: dict[Path, str]
 
-    def origin(self, path: Path) -> str:
-        """Return who set the field, or something in it, or the table around it."""
+    def origin(self, path: Path) -> str | None:
+        """Return who set the field, or something in it; None when nobody did."""
         for known, origin in self.origins.items():
             if known[: len(path)] == path or path[: len(known)] == known:
                 return origin
-        return "configuration"
+        return None
 
 
 def shown(path: Path) -> str:
@@ -90,10 +90,13 @@ def nested(values: Iterable[tuple[Path, object]]) -> Table:
     """Return the table that holds each value at its path; the last of equal paths wins."""
     table: Table = {}
     for path, value in values:
-        for name in reversed(path):
-            value = {name: value}  # noqa: PLW2901 - wrapped from the inside out
-        table = _over(table, value) if isinstance(value, dict) else table
+        table = _over(table, _wrapped(path, value))
     return table
+
+
+def _wrapped(path: Path, value: object) -> Table:
+    name, *rest = path
+    return {name: _wrapped(tuple(rest), value) if rest else value}
 
 
 def merge(layers: Iterable[Layer]) -> Merged:
@@ -101,14 +104,11 @@ def merge(layers: Iterable[Layer]) -> Merged:
     values: Table = {}
     origins: dict[Path, str] = {}
     for layer in layers:
-        leaves = [path for path, _ in _leaves(layer.values)]
         for lost in _replaced(layer.values):
             values = without(values, lost)
             origins = {path: who for path, who in origins.items() if path[: len(lost)] != lost}
         values = _over(values, layer.values)
-        origins = {path: layer.origin for path in leaves} | {
-            path: who for path, who in origins.items() if path not in leaves
-        }
+        origins |= dict.fromkeys(_leaves(layer.values), layer.origin)
     return Merged(values, origins)
 
 
@@ -141,14 +141,16 @@ def _over(lower: Table, upper: Table) -> Table:
     both = dict(lower)
     for name, value in upper.items():
         below = both.get(name)
-        is_inner = isinstance(below, dict) and isinstance(value, dict)
-        both[name] = _over(below, value) if is_inner else value  # type: ignore[arg-type]
+        if isinstance(below, dict) and isinstance(value, dict):
+            both[name] = _over(below, value)
+        else:
+            both[name] = value
     return both
 
 
-def _leaves(values: Table, base: Path = ()) -> Iterator[tuple[Path, object]]:
+def _leaves(values: Table, base: Path = ()) -> Iterator[Path]:
     for name, value in values.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*base, name))
         else:
-            yield (*base, name), value
+            yield (*base, name)

@@ -33,6 +33,8 @@ from batchinfer.errors import ConfigError
 MAX_MISTAKES: Final = 20
 """So many are shown at once."""
 
+_PROVIDER: Final = ("endpoint", "provider")
+_BASE_URL: Final = ("endpoint", "base_url")
 _KEY_ENV: Final = ("endpoint", "api_key_env")
 
 
@@ -42,28 +44,44 @@ def load(
     overrides: Mapping[str, object],
     env: Mapping[str, str],
     read: Callable[[str], bytes],
+    *,
     preset: str | None = None,
+    stored: Mapping[str, object] | None = None,
 ) -> Config:
     """Return the configuration of a job; its `endpoint` is set. Raises ConfigError.
 
     `path`: a TOML file. `sets`: `FIELD=VALUE` each. `overrides`: flags by dotted field path, those
     with None were not given. `preset`: a name of `presets.PRESETS`.
+    `stored`: what an earlier run wrote down by `fingerprint.public`; the lowest layer.
     """
     layers = [
+        *_stored_layer(stored),
         *_preset_layer(preset),
         *_file_layer(path, read),
         Layer("--set", nested([assignment(text) for text in sets])),
         Layer("flag", nested([(parse_path(k), v) for k, v in overrides.items() if v is not None])),
     ]
-    merged = _with_environment(_keeping_key_at_home(merge(layers), preset), layers, env)
+    merged = _with_environment(_keeping_key_at_home(layers, preset), env)
     _refuse(mistakes(merged.values), merged)
-    if at(merged.values, ("endpoint", "provider")) != "simulated" and not at(
-        merged.values, ("endpoint", "base_url")
-    ):
+    if at(merged.values, _PROVIDER) != "simulated" and not at(merged.values, _BASE_URL):
         raise ConfigError(NO_ENDPOINT)
     config = msgspec.convert(merged.values, Config, strict=True)
     _refuse(contradictions(config, merged.values, env), merged)
     return config
+
+
+def _stored_layer(stored: Mapping[str, object] | None) -> Iterator[Layer]:
+    if stored is not None:
+        yield Layer("the earlier run", _given(stored))
+
+
+def _given(table: Mapping[str, object]) -> Table:
+    """Return a table without its nulls: a field without a value is one that was not given."""
+    return {
+        name: _given(value) if isinstance(value, dict) else value
+        for name, value in table.items()
+        if value is not None
+    }
 
 
 def _preset_layer(name: str | None) -> Iterator[Layer]:
@@ -109,18 +127,20 @@ def _parsed(path: str, text: str) -> Table:
         raise ConfigError(f"{path}: not valid TOML: a number too long or too deep a list") from None
 
 
-def _keeping_key_at_home(merged: Merged, preset: str | None) -> Merged:
-    """Drop the key of a preset where another layer moved the endpoint to another host."""
-    home = PRESETS[preset].base_url if preset is not None else None
-    url = at(merged.values, ("endpoint", "base_url"))
-    moved = isinstance(url, str) and host(url) != host(home)
-    if moved and preset is not None and merged.origins.get(_KEY_ENV) == f"preset {preset}":
-        return Merged(without(merged.values, _KEY_ENV), merged.origins)
-    return merged
+def _keeping_key_at_home(layers: Sequence[Layer], preset: str | None) -> Sequence[Layer]:
+    """Take the key out of a preset where another layer moves the endpoint to another host."""
+    if preset is None:
+        return layers
+    url = at(merge(layers).values, _BASE_URL)
+    if not isinstance(url, str) or host(url) == host(PRESETS[preset].base_url):
+        return layers
+    lowest, *others = layers
+    return [Layer(lowest.origin, without(lowest.values, _KEY_ENV)), *others]
 
 
-def _with_environment(merged: Merged, layers: Sequence[Layer], env: Mapping[str, str]) -> Merged:
-    """Add what the environment says to what the layers leave open."""
+def _with_environment(layers: Sequence[Layer], env: Mapping[str, str]) -> Merged:
+    """Merge the layers; what they leave open of the endpoint is said by the environment."""
+    merged = merge(layers)
     endpoint = merged.values.get("endpoint", {})
     if not isinstance(endpoint, dict):
         return merged
@@ -128,11 +148,11 @@ def _with_environment(merged: Merged, layers: Sequence[Layer], env: Mapping[str,
         Layer(f"environment variable {name}", {"endpoint": fields})
         for name, fields in from_environment(endpoint, env).items()
     ]
-    return merge([*added, Layer("", merged.values)]) if added else merged
+    return merge([*added, *layers])
 
 
 def _refuse(found: Iterable[Mistake], merged: Merged) -> None:
-    lines = [f"{shown(m.path)} ({merged.origin(m.path)}) {_verb(m.text)}" for m in found]
+    lines = [_line(mistake, merged.origin(mistake.path)) for mistake in found]
     if len(lines) == 1:
         raise ConfigError(lines[0])
     if lines:
@@ -141,5 +161,6 @@ def _refuse(found: Iterable[Mistake], merged: Merged) -> None:
         raise ConfigError(f"{len(lines)} mistakes in the configuration:\n  {listed}")
 
 
-def _verb(text: str) -> str:
-    return text if not text.startswith("found ") else f"- {text}"
+def _line(mistake: Mistake, origin: str | None) -> str:
+    where = f" ({origin})" if origin else ""
+    return f"{shown(mistake.path)}{where}: {mistake.text}"

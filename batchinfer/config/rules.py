@@ -19,7 +19,7 @@ def contradictions(config: Config, values: Table, env: Mapping[str, str]) -> Ite
     """
     for one, other in EXCLUSIVE:
         if at(values, one) and at(values, other):
-            yield Mistake(one, f"and {shown(other)} exclude each other; keep one")
+            yield Mistake(one, f"excludes {shown(other)}; keep one of them")
     yield from _numbers(config)
     if config.endpoint is not None:
         yield from _endpoint(config.endpoint, env)
@@ -29,14 +29,14 @@ def contradictions(config: Config, values: Table, env: Mapping[str, str]) -> Ite
 def _numbers(config: Config) -> Iterator[Mistake]:
     retry = config.retry
     if retry.cap < retry.base:
-        yield Mistake(("retry", "cap"), f"is {retry.cap:g}, less than retry.base ({retry.base:g})")
+        yield Mistake(("retry", "cap"), f"{retry.cap:g} is less than retry.base ({retry.base:g})")
 
 
 def _endpoint(endpoint: Endpoint, env: Mapping[str, str]) -> Iterator[Mistake]:
     path = ("endpoint", "base_url")
     if endpoint.provider == "simulated":
         if endpoint.base_url is not None:
-            yield Mistake(path, "is not used: the simulated provider starts its own server")
+            yield Mistake(path, "not for the simulated provider, which starts its own server")
         return
     wrong = problem(endpoint_url(endpoint, env))
     if wrong is not None:
@@ -44,11 +44,11 @@ def _endpoint(endpoint: Endpoint, env: Mapping[str, str]) -> Iterator[Mistake]:
     names = [name.lower() for name in endpoint.headers]
     twice = sorted({name for name in names if names.count(name) > 1})
     for name in twice:
-        yield Mistake(("endpoint", "headers", name), "is given twice, in different letter case")
+        yield Mistake(("endpoint", "headers", name), "given twice, in different letter case")
     if "authorization" in names and (endpoint.api_key_env or endpoint.api_key_file):
         yield Mistake(
             ("endpoint", "headers", "Authorization"),
-            "and an API key exclude each other: the key is sent in that header",
+            "excludes an API key, which is sent in that header",
         )
 
 
@@ -58,11 +58,9 @@ def _request(config: Config, endpoint: Endpoint) -> Iterator[Mistake]:
     if has_template and not endpoint.model and endpoint.provider != "simulated":
         yield Mistake(
             ("endpoint", "model"),
-            "is missing: rows made by a template name no model; say --model NAME, "
+            "missing; rows made by a template name no model: say --model NAME, "
             "or model = in [endpoint]",
         )
-    if endpoint.provider in {"openai-completions", "openai-embeddings"} and request.messages:
-        yield Mistake(
-            ("request", "messages"),
-            f"is for chat providers; {endpoint.provider} takes request.prompt",
-        )
+    api = config.simulate.api if endpoint.provider == "simulated" else endpoint.provider
+    if request.messages and api != "openai-chat":
+        yield Mistake(("request", "messages"), f"for chat only; {api} takes request.prompt")

@@ -128,7 +128,7 @@ def secret_texts(endpoint: Endpoint, env: Env, read: Read) -> Iterator[str]:
             yield env.get(found[1], "").strip(_BLANKS)
     query = urlsplit(endpoint_url(endpoint, env)).query
     for member in re.split("[&;]", query):
-        yield member.partition("=")[2]
+        yield member.rpartition("=")[2]
 
 
 def _variable(name: str, field: str, env: Env) -> str:

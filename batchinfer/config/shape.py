@@ -53,6 +53,16 @@ _OPEN_FIELDS: Final = frozenset({("endpoint", "provider"), ("endpoint", "transpo
 """What may be repeated of `endpoint` in a message; anything else there may hold a secret."""
 
 
+_WORDS: Final[dict[type[inspect.Type], str]] = {
+    inspect.IntType: "a whole number",
+    inspect.FloatType: "a number",
+    inspect.StrType: "text",
+    inspect.BoolType: "true or false",
+    inspect.ListType: "a list",
+    inspect.DictType: "a table",
+}
+
+
 class Mistake(Struct, frozen=True):
     """What is wrong with the field at `path`; `text` follows the field's name."""
 
@@ -101,7 +111,7 @@ def _in_struct(value: object, kind: type[Struct], path: Path) -> Iterator[Mistak
             yield Mistake((*path, name), _unknown((*path, name), list(known)))
     for field in known.values():
         if _is_required(field) and field.name not in value:
-            yield Mistake((*path, field.name), f"is missing, expected {_expected(field.type)}")
+            yield Mistake((*path, field.name), f"missing, expected {_expected(field.type)}")
 
 
 def _is_required(field: FieldInfo) -> bool:
@@ -122,7 +132,7 @@ def _in_free(value: object, path: Path) -> Iterator[Mistake]:
 
 def _in_leaf(value: object, kind: object, path: Path) -> Iterator[Mistake]:
     if path == ("endpoint", "provider") and value in LATER_PROVIDERS:
-        yield Mistake(path, f"{dumps(value)} is {NOT_AVAILABLE}; there are {_expected(kind)[7:]}")
+        yield Mistake(path, f"{dumps(value)} is {NOT_AVAILABLE}; expected {_expected(kind)}")
         return
     try:
         msgspec.convert(value, type=kind, strict=True)
@@ -166,23 +176,14 @@ def _expected(kind: object) -> str:
 
 def _words(kind: inspect.Type) -> str:
     match kind:
-        case inspect.IntType():
-            return "a whole number" + _bounds(kind)
-        case inspect.FloatType():
-            return "a number" + _bounds(kind)
-        case inspect.StrType():
-            return "text"
-        case inspect.BoolType():
-            return "true or false"
-        case inspect.LiteralType(values=(only,)):
-            return dumps(only)
-        case inspect.LiteralType(values=values):
-            return "one of " + ", ".join(dumps(value) for value in values)
         case inspect.UnionType(types=types):
             return " or ".join(_words(arm) for arm in types)
-        case inspect.ListType():
-            return "a list"
-    return "a table"
+        case inspect.LiteralType(values=values):
+            words = ", ".join(dumps(value) for value in values)
+            return f"one of {words}" if len(values) > 1 else words
+        case inspect.IntType() | inspect.FloatType():
+            return _WORDS[type(kind)] + _bounds(kind)
+    return _WORDS[type(kind)]
 
 
 def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
@@ -193,11 +194,11 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 def _unknown(path: Path, siblings: list[str]) -> str:
     if path in LATER:
-        return f"is {NOT_AVAILABLE}"
+        return NOT_AVAILABLE
     if (hint := HINTS.get(path[-1].lower())) is not None:
-        return f"is not a field: {hint}"
+        return f"not a field; {hint}"
     near = _nearest(path, siblings)
-    return f"is not a field; did you mean {shown(near)}?" if near else "is not a field"
+    return f"not a field; did you mean {shown(near)}?" if near else "not a field"
 
 
 def _nearest(path: Path, siblings: list[str]) -> Path | None:

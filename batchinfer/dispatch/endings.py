@@ -47,7 +47,8 @@ class _Common(TypedDict):
 
 def succeeded(work: Work, answer: Answer, price: Price, reply: Reply | None) -> Success:
     """Return the outcome of an answered row; `reply` is given where it is to be kept whole."""
-    return Success(**_common(work, price), answer=answer, response=reply and one_line(reply.body))
+    response = None if reply is None else one_line(reply.body)
+    return Success(**_common(work, price), answer=answer, response=response)
 
 
 def failed(work: Work, problem: Problem, price: Price, usage: Usage = NO_USAGE) -> Failure:

@@ -84,20 +84,24 @@ class Pool:
                     assert_never(step)
 
     async def _join(self, workers: list[asyncio.Task[None]], grace: float) -> None:
-        everyone = asyncio.gather(*workers)
-        signals = [asyncio.create_task(event.wait()) for event in (self._stopping, self._forced)]
-        try:
-            await asyncio.wait([everyone, signals[0]], return_when=asyncio.FIRST_COMPLETED)
-            if not everyone.done():
-                await asyncio.wait(
-                    [everyone, signals[1]], timeout=grace, return_when=asyncio.FIRST_COMPLETED
-                )
-        finally:
-            await self._dismiss(signals)
-            if everyone.done():
-                everyone.exception()
-            else:
-                everyone.cancel()
+        """Wait for the workers; once the run is stopping, for `grace` seconds or until forced."""
+        everyone = asyncio.ensure_future(self._all(workers))
+        stopping = asyncio.create_task(self._wait(self._stopping))
+        forced = asyncio.create_task(self._wait(self._forced))
+        first = asyncio.FIRST_COMPLETED
+        await asyncio.wait([everyone, stopping], return_when=first)
+        if not everyone.done():
+            await asyncio.wait([everyone, forced], timeout=grace, return_when=first)
+        await self._dismiss([everyone, stopping, forced])
+
+    @staticmethod
+    async def _all(workers: list[asyncio.Task[None]]) -> None:
+        """End with the last worker, or with the first that breaks."""
+        await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+
+    @staticmethod
+    async def _wait(event: asyncio.Event) -> None:
+        await event.wait()
 
     def _watch(self, task: asyncio.Task[None]) -> None:
         """Stop the run when the journal cannot write or the input cannot be read."""

@@ -11,13 +11,15 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from batchinfer.config.address import joined
 from batchinfer.config.schema import Config
-from batchinfer.config.secrets import header_values
+from batchinfer.config.secrets import endpoint_url, header_values
+from batchinfer.dispatch.attempt import Wire
 from batchinfer.errors import ConfigError
 from batchinfer.job import wiring
-from batchinfer.dispatch.attempt import Wire
+from batchinfer.providers.registry import provider
 from batchinfer.simulate.process import SimulatorProcess
-from batchinfer.transport.base import Transport, TransportSettings
+from batchinfer.transport.base import Transport, settings_from
 from batchinfer.transport.select import describe, open_transport
 
 
@@ -35,19 +37,19 @@ async def open_way(config: Config, env: Mapping[str, str]) -> AsyncIterator[Way]
     endpoint = config.endpoint
     if endpoint is None:
         raise ConfigError("no endpoint is configured")
-    headers = header_values(endpoint, env, _read)
-    settings = TransportSettings.of(config.timeouts)
+    headers = {k: v.reveal() for k, v in header_values(endpoint, env, _read).items()}
+    settings = settings_from(config.timeouts, env)
+    api = provider(wiring.wire_api(config))
     async with AsyncExitStack() as stack:
-        base_url = endpoint.base_url
         if endpoint.provider == "simulated":
             behaviour = msgspec.json.encode(config.simulate)
             base_url = stack.enter_context(SimulatorProcess(behaviour)).base_url
-        if base_url is None:
-            raise ConfigError("endpoint.base_url is missing")
-        transport = open_transport(endpoint.transport, settings)
+            url = joined(base_url, f"/{api.path}")
+        else:
+            url = endpoint_url(endpoint, env, f"/{api.path}")
+        transport = open_transport(endpoint.transport, settings, [url])
         stack.push_async_callback(transport.aclose)
-        revealed = {name: secret.reveal() for name, secret in headers.items()}
-        yield Way(wiring.wire(config, base_url, revealed), transport, describe(transport))
+        yield Way(wiring.wire(config, api, url, headers), transport, describe(transport))
 
 
 def _read(path: str) -> bytes:

@@ -55,16 +55,16 @@ def shown(view: View) -> Iterator[None]:
     """Show the view and refresh it while the block runs."""
     loop = asyncio.get_running_loop()
 
-    def tick() -> None:
-        nonlocal timer
-        view.tick(loop.time())
-        timer = loop.call_later(TICK, tick)
+    async def refresh() -> None:
+        while True:
+            view.tick(loop.time())
+            await asyncio.sleep(TICK)
 
     view.start()
-    timer = loop.call_later(0, tick)
+    refreshing = asyncio.create_task(refresh())
     try:
         yield
     finally:
-        timer.cancel()
+        refreshing.cancel()
         view.tick(loop.time())
         view.stop()

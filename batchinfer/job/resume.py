@@ -9,10 +9,8 @@ from pathlib import Path
 from batchinfer.config.load import load
 from batchinfer.config.schema import Config, Intake
 from batchinfer.errors import ConfigError, NoInputError, UsageError
-from batchinfer.job.target import Target, manifests, target_of, the_unfinished, unfinished
+from batchinfer.job.target import MANIFEST, Target, manifests, target_of, the_unfinished, unfinished
 from batchinfer.journal.manifest import Manifest, read
-
-_MANIFEST = ".run.json"
 
 
 def targets(path: str | None, output: str | None, folder: Path, *, every: bool) -> list[Target]:
@@ -26,15 +24,15 @@ def targets(path: str | None, output: str | None, folder: Path, *, every: bool) 
 
 def any_target(path: str | None, output: str | None, folder: Path) -> Target:
     """Return the job of an input, of a prefix, or the folder's only one."""
-    if path is not None and path.endswith(_MANIFEST):
-        path, output = None, path.removesuffix(_MANIFEST)
-    if path is not None:
-        return _known(target_of(path, output))
+    if path is not None and path.endswith(MANIFEST):
+        output = path.removesuffix(MANIFEST)
+    elif path is not None:
+        return target_of(path, output)
     if output is not None:
-        manifest = read(Path(output + _MANIFEST))
+        manifest = read(Path(output + MANIFEST))
         if manifest is None:
-            raise NoInputError(f"there is no run at {output}: {output}{_MANIFEST} does not exist")
-        return _target(Path(output + _MANIFEST), manifest)
+            raise NoInputError(f"there is no run at {output}: {output}{MANIFEST} does not exist")
+        return _target(Path(output + MANIFEST), manifest)
     found = manifests(folder)
     if len(found) == 1:
         return _target(*found[0])
@@ -54,14 +52,14 @@ def stored_config(
 ) -> Config:
     """Return the configuration a job was started with, or the one of `--config`, with `sets`."""
     if config is not None:
-        return load(config, sets, {}, env, read_file, None)
+        return load(config, sets, {}, env, read_file)
     manifest = read(target.paths.manifest)
     if manifest is None:
         raise NoInputError(
             f"{target.paths.manifest} does not exist: nothing to resume; start it with"
             f" batchinfer run {target.input}"
         )
-    return load(None, sets, {}, env, read_file, None, stored=manifest.config)
+    return load(None, sets, {}, env, read_file, stored=manifest.config)
 
 
 def max_line(target: Target) -> int:
@@ -73,10 +71,5 @@ def max_line(target: Target) -> int:
 
 
 def _target(found: Path, manifest: Manifest) -> Target:
-    prefix = str(found)[: -len(_MANIFEST)]
+    prefix = str(found)[: -len(MANIFEST)]
     return target_of(manifest.input.path, prefix)
-
-
-def _known(target: Target) -> Target:
-    """Where a job's own place is elsewhere than beside its input, say so by exit 66 later."""
-    return target

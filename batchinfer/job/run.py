@@ -40,7 +40,7 @@ from batchinfer.report.tally import Tally
 try:
     from uvloop import new_event_loop
 except ImportError:  # the extra `fast` is not installed
-    new_event_loop = asyncio.new_event_loop
+    from asyncio import new_event_loop  # type: ignore[assignment]  # uvloop's is narrower
 
 SLOW_ABOVE: Final = 100
 """Requests in flight above which the portable transport is worth a word."""
@@ -116,9 +116,7 @@ def _journal(
 class _Session:
     """One run of a job whose journal is locked."""
 
-    def __init__(
-        self, target: Target, config: Config, options: Options, front: Frontend
-    ) -> None:
+    def __init__(self, target: Target, config: Config, options: Options, front: Frontend) -> None:
         self._target = target
         self._config = config
         self._options = options
@@ -170,9 +168,7 @@ class _Session:
             ahead = ReadAhead(chunks(source.read, config.intake.max_line))
             feed = Feed(ahead, self._opener(plan), self._counted, self._concurrency)
             pool = Pool(feed, gate, Scribe(journal, sink), attempt, self._concurrency)
-            gauges = Gauges(
-                self._tally, lambda: attempt.in_flight, lambda: None, source.fraction
-            )
+            gauges = Gauges(self._tally, lambda: attempt.in_flight, lambda: None, source.fraction)
             with signals(pool), shown(self._front.view(gauges)):
                 await pool.run(self._options.grace)
             ahead.close()
@@ -201,7 +197,7 @@ class _Session:
     def _warn(self, transport: str) -> None:
         if (warning := raise_file_limit(self._concurrency + 64)) is not None:
             self._front.say(warning)
-        if transport == "httpx" and self._concurrency > SLOW_ABOVE:
+        if transport.startswith("httpx") and self._concurrency > SLOW_ABOVE:
             self._front.say(
                 f"{self._concurrency} in flight over the portable transport is slow;"
                 " pip install 'batchinfer[fast]' is about ten times faster"

@@ -3,7 +3,7 @@
 Owns: default names of files, finding a job again. Refuses to know: what is in the files.
 """
 
-import sys
+import resource
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,8 @@ from batchinfer.journal.manifest import read as read_manifest
 
 _SUFFIXES: Final = (".gz", ".zst", ".zstd")
 _FORMATS: Final = (".jsonl", ".ndjson", ".json")
+MANIFEST: Final = ".run.json"
+"""How the name of a manifest ends."""
 
 
 class Target(Struct, frozen=True):
@@ -62,14 +64,15 @@ def _stem(path: str) -> str:
     return stem
 
 
+def manifests(folder: Path) -> list[tuple[Path, Manifest]]:
+    """Return the jobs in a folder, by the names of their manifests."""
+    found = ((path, read_manifest(path)) for path in sorted(folder.glob(f"*{MANIFEST}")))
+    return [(path, manifest) for path, manifest in found if manifest is not None]
+
+
 def unfinished(folder: Path) -> list[tuple[Path, Manifest]]:
-    """Return the jobs in a folder that did not finish, by the names of their manifests."""
-    found = []
-    for path in sorted(folder.glob("*.run.json")):
-        manifest = read_manifest(path)
-        if manifest is not None and manifest.ended != "finished":
-            found.append((path, manifest))
-    return found
+    """Return the jobs in a folder that did not finish."""
+    return [job for job in manifests(folder) if job[1].ended != "finished"]
 
 
 def the_unfinished(folder: Path) -> tuple[Path, Manifest]:
@@ -82,17 +85,11 @@ def the_unfinished(folder: Path) -> tuple[Path, Manifest]:
             f"no unfinished run in {folder.resolve()}; name the input: batchinfer resume INPUT"
         )
     names = "".join(f"\n  {manifest.input.path}  ({path.name})" for path, manifest in jobs)
-    raise AmbiguousTargetError(
-        f"several unfinished runs; name the input, or say --all:{names}"
-    )
+    raise AmbiguousTargetError(f"several unfinished runs; name the input, or say --all:{names}")
 
 
 def raise_file_limit(wanted: int) -> str | None:
     """Let the process open `wanted` files; return a warning when the system does not allow it."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted:
         return None

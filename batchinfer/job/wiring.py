@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
+from batchinfer.config.address import shown
 from batchinfer.config.schema import Config
 from batchinfer.dispatch.attempt import Attempt, Endpoint, Surroundings, Wire
 from batchinfer.dispatch.gate import Gate
@@ -22,6 +22,7 @@ from batchinfer.flow.pacer import Pacer
 from batchinfer.flow.retry import RetryPolicy
 from batchinfer.intake.rows import Recipe, Shape
 from batchinfer.intake.templates import Template
+from batchinfer.providers.base import Provider
 from batchinfer.providers.registry import provider
 from batchinfer.transport.base import Transport
 
@@ -56,16 +57,12 @@ def concurrency(config: Config) -> int:
     return AUTO_CONCURRENCY if limit == "auto" else limit
 
 
-def wire(config: Config, base_url: str, headers: Mapping[str, str]) -> Wire:
-    """Return where requests go and what they all carry; a query in `base_url` is kept."""
-    api = provider(wire_api(config))
-    parts = urlsplit(base_url)
-    path = f"{parts.path.rstrip('/')}/{api.path}"
-    host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+def wire(config: Config, api: Provider, url: str, headers: Mapping[str, str]) -> Wire:
+    """Return where requests go and what they all carry."""
     return Wire(
         provider=api,
-        url=urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")),
-        host=host,
+        url=url,
+        host=shown(url),
         headers={"content-type": "application/json", **headers},
         model=config.endpoint.model if config.endpoint else None,
         params=config.request.params,
@@ -86,9 +83,7 @@ def attempt(
     most = config.request.params.get("max_tokens")
     asked = float(most) if isinstance(most, int | float) else None
     gate = Gate(Pacer(limits.rpm, limits.tpm, asked, outside.clock()), outside.clock)
-    endpoint = Endpoint(
-        to, transport, gate, Outage(retry.attempts, retry.max_outage), Episodes()
-    )
+    endpoint = Endpoint(to, transport, gate, Outage(retry.attempts, retry.max_outage), Episodes())
     ledger = Ledger(config.prices, config.budget.max_cost, spent)
     return Attempt(endpoint, RetryPolicy.of(config), ledger, outside), gate
 

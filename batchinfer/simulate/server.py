@@ -18,6 +18,7 @@ from batchinfer.simulate.wire import Abandon, Connection, Deliver, Request
 
 LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 4096
+_LAST_PORT: Final = 65535
 
 
 class _Ticket:
@@ -135,11 +136,15 @@ async def serve(behaviour: Behaviour, host: str = LOOPBACK, port: int = 0) -> Si
 
     Raises ConfigError where the address cannot be had.
     """
+    if not 0 <= port <= _LAST_PORT:  # uvloop would take another one
+        raise ConfigError(
+            f"The simulator cannot listen on port {port}: ports go up to {_LAST_PORT}."
+        )
     loop = asyncio.get_running_loop()
     floor = _Floor(behaviour, loop)
     try:
         listener = await loop.create_server(lambda: Connection(floor), host, port, backlog=_BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ConfigError(f"The simulator cannot listen on {host}, port {port}: {error}") from error
     return SimulatedServer(floor, listener, host)
 

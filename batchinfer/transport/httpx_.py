@@ -154,7 +154,8 @@ class HttpxTransport:
                 return await self._read(response, where)
             finally:
                 await response.aclose()
-        except httpx.TransportError as error:
+        except (httpx.TransportError, OSError) as error:
+            # OSError: a broken TLS record reaches us as ssl.SSLError.
             kind, why = _kind(error)
             return fault(kind, where, self._limits, why)
 
@@ -164,7 +165,7 @@ class HttpxTransport:
         left = self._limits.max_body
         if (announced_size(headers) or 0) > left:
             return fault(FaultKind.TOO_LARGE, where, self._limits)
-        async for chunk in response.stream:
+        async for chunk in response.aiter_raw():
             left -= len(chunk)
             if left < 0:
                 return fault(FaultKind.TOO_LARGE, where, self._limits)
@@ -198,7 +199,7 @@ def _readable(headers: httpx.Headers) -> dict[str, str]:
     return readable
 
 
-def _kind(error: httpx.TransportError) -> tuple[FaultKind, str]:
+def _kind(error: Exception) -> tuple[FaultKind, str]:
     """Return where an exchange broke, and why in our own words."""
     chain = list(_causes(error))
     kind = next((kind for known, kind in _BY_TYPE if isinstance(error, known)), FaultKind.RESET)
@@ -209,7 +210,7 @@ def _kind(error: httpx.TransportError) -> tuple[FaultKind, str]:
     return kind, ""
 
 
-def _connect_kind(error: httpx.TransportError, chain: list[BaseException]) -> tuple[FaultKind, str]:
+def _connect_kind(error: Exception, chain: list[BaseException]) -> tuple[FaultKind, str]:
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain):
         return FaultKind.TLS, "its certificate is not trusted"
     if any(isinstance(cause, ssl.SSLError) for cause in chain):

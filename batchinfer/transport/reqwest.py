@@ -183,7 +183,11 @@ def _readable(headers: HeaderMap) -> dict[str, str]:
             return dict(headers.items())
         except ValueError:  # one of them is not text
             pass
-    return {name: value for name in set(headers) if (value := _joined(headers, name)) is not None}
+    return {
+        name: value
+        for name in dict.fromkeys(headers)
+        if (value := _joined(headers, name)) is not None
+    }
 
 
 def _joined(headers: HeaderMap, name: str) -> str | None:
@@ -195,9 +199,9 @@ def _joined(headers: HeaderMap, name: str) -> str | None:
 
 def _causes(error: PyreqwestError) -> str:
     """Return the chain of causes in lower case, for recognition only: it may hold the URL."""
-    details = error.details if isinstance(error, DetailedPyreqwestError) else {}
+    causes = error.details["causes"] if isinstance(error, DetailedPyreqwestError) else None
     # The first entry is the one with the URL in it.
-    return "\n".join(cause["message"].lower() for cause in (details.get("causes") or ())[1:])
+    return "\n".join(cause["message"].lower() for cause in (causes or ())[1:])
 
 
 def _kind(error: PyreqwestError, causes: str, *, tls: bool) -> FaultKind:

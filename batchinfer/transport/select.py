@@ -4,7 +4,7 @@ Owns: the table of adapters by name. Refuses to know: their insides; each is imp
 it is chosen, because a client library costs start-up time and pyreqwest may be absent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import version
 from typing import Final, Literal
@@ -12,6 +12,7 @@ from typing import Final, Literal
 from batchinfer.errors import ConfigError
 from batchinfer.transport.base import Transport, TransportSettings
 
+Adapter = Callable[[TransportSettings], Transport]
 TransportName = Literal["auto", "pyreqwest", "httpx"]
 
 _ADAPTERS: Final = {
@@ -28,7 +29,7 @@ def open_transport(
     `auto`: pyreqwest if it can be imported, else httpx. ConfigError: it is not installed, or one
     of `urls` can never be reached (an invalid address, an unusable proxy or CA file).
     """
-    transport = _auto(settings) if name == "auto" else _adapter(name, settings)
+    transport = _fastest()(settings) if name == "auto" else _chosen(name)(settings)
     for url in urls:
         transport.prepare(url)
     return transport
@@ -39,20 +40,24 @@ def describe(transport: Transport) -> str:
     return f"{transport.name} {version(transport.name)}"
 
 
-def _auto(settings: TransportSettings) -> Transport:
+def _fastest() -> Adapter:
     try:
-        return _adapter("pyreqwest", settings)
-    except ConfigError:
-        return _adapter("httpx", settings)
+        return _load("pyreqwest")
+    except ImportError:
+        return _load("httpx")
 
 
-def _adapter(name: str, settings: TransportSettings) -> Transport:
-    module, adapter = _ADAPTERS[name]
+def _chosen(name: str) -> Adapter:
     try:
-        transport: Transport = getattr(import_module(module), adapter)(settings)
+        return _load(name)
     except ImportError:
         raise ConfigError(
             f"endpoint.transport: {name} is not installed; pip install 'batchinfer[fast]', "
             'or leave the choice to batchinfer with "auto"'
         ) from None
-    return transport
+
+
+def _load(name: str) -> Adapter:
+    module, adapter = _ADAPTERS[name]
+    loaded: Adapter = getattr(import_module(module), adapter)
+    return loaded

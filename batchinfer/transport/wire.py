@@ -58,6 +58,7 @@ def route_to(url: str, rules: ProxyRules) -> Route:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # what the resolver will do: it refuses labels over 63 bytes
     except ValueError:
         raise ConfigError("the endpoint's address has an invalid host or port") from None
     if parts.scheme not in _PORTS or not host:
