@@ -32,7 +32,6 @@ class Dialogue(Struct, frozen=True):
 
 
 Ask = Verbatim | Fields | Dialogue
-
 RowId = str | int | None
 """A row's own name, as the user wrote it."""
 

@@ -36,6 +36,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
         "simulate",
     },
     "cli": _VALUES | {"job", "config", "report"},
+    "__main__": {"cli"},
 }
 """Room → rooms it may import. The order is the data's way; nothing points back up."""
 
@@ -48,8 +49,11 @@ PURE_MODULES: Final = (
     "providers",
     "flow",
     "journal.record",
-    "report.tally",
+    "report.gauges",
+    "report.histogram",
+    "report.shapes",
     "report.summary",
+    "report.tally",
 )
 IMPURE_LIBRARIES: Final = {
     "asyncio",
@@ -116,7 +120,7 @@ def _internal(tree: ast.AST) -> list[tuple[str, int]]:
     return [
         (name.split(".")[1], line)
         for name, line in _imports(tree)
-        if name.startswith("batchinfer.") and name.split(".")[1] != "__version__"
+        if name.startswith("batchinfer.") and name != "batchinfer.__version__"
     ]
 
 
@@ -134,7 +138,7 @@ def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "batchinfer"])
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "__init__"])
 def test_a_room_imports_only_the_rooms_above_it(name: str) -> None:
     room = name.split(".", maxsplit=1)[0]
     wrong = [
@@ -143,7 +147,7 @@ def test_a_room_imports_only_the_rooms_above_it(name: str) -> None:
         if target not in MAY_IMPORT.get(room, set()) | {room}
     ]
 
-    assert room in MAY_IMPORT or room in {"", "__init__", "__main__"}
+    assert room in MAY_IMPORT
     assert wrong == []
 
 

@@ -218,6 +218,11 @@ def test_a_part_of_a_record_is_not_intact(outcome: Success | Failure, data: st.D
     assert not intact(line[:end] + b"\0" * (len(line) - end))
 
 
+def test_a_checksum_of_nothing_is_not_a_record() -> None:
+    assert not intact(sealed(b""))
+    assert not intact(b"")
+
+
 @given(successes, failures, st.data())
 def test_interleaved_records_are_not_intact(
     one: Success, other: Failure, data: st.DataObject

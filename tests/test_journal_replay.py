@@ -189,6 +189,16 @@ def test_a_damaged_last_line_is_a_torn_tail_even_with_its_newline(path: Path) ->
     assert healed(path) == len(MIDDLE)
 
 
+def test_a_record_glued_to_a_torn_one_is_torn_too_wherever_reading_begins(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "BLOCK", len(MIDDLE))
+    path.write_bytes(RECORDS[0] + b"torn" + MIDDLE)
+
+    assert seen(path) == RECORDS[:1]
+    assert healed(path) == 4 + len(MIDDLE)
+
+
 def test_healing_a_whole_sidecar_changes_nothing(path: Path) -> None:
     path.write_bytes(WHOLE)
     before = path.stat()
@@ -320,6 +330,19 @@ def test_repair_mends_both_sidecars(path: Path) -> None:
 
     assert repair(path, failure) == Repaired(success=1, failure=2)
     assert (seen(path), seen(failure)) == (RECORDS[:2], RECORDS[2:4])
+
+
+def test_repair_replaces_the_locked_sidecar_last(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = path.with_name("a.failure.jsonl")
+    for file in (path, failure):
+        file.write_bytes(b'{"v":1,x\n' + RECORDS[0])
+    replaced: list[Path] = []
+    monkeypatch.setattr(replay, "replace_file", lambda file, _: replaced.append(file))
+    repair(path, failure)
+
+    assert replaced == [failure, path]
 
 
 def test_repair_waits_for_no_one(path: Path) -> None:

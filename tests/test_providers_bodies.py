@@ -124,6 +124,7 @@ def test_a_rows_values_are_not_encoded_anew() -> None:
         (EMBEDDINGS, b" []", "but it is empty"),
         (EMBEDDINGS, b'["a", "b", "c"]', '"input" holds 3 items'),
         (EMBEDDINGS, b"[[1,2],[3]]", '"input" holds 2 items'),
+        (EMBEDDINGS, b'["half \\ud83d", "b"]', '"input" holds 2 items'),
     ],
 )
 def test_a_member_of_the_wrong_kind_is_named(name: str, value: bytes, message: str) -> None:
@@ -143,6 +144,8 @@ def test_a_member_of_the_wrong_kind_is_named(name: str, value: bytes, message: s
         (EMBEDDINGS, "input", b"[1,2,3]"),
         (EMBEDDINGS, "input", b"[[1,2,3]]"),
         (EMBEDDINGS, "input", b'[ "one" ]'),
+        (EMBEDDINGS, "input", b'["half \\ud83d"]'),
+        (EMBEDDINGS, "input", b"[" * 5000 + b"]" * 5000),
         (CHAT, "messages", b"[{},{}]"),
         (CHAT, "messages", b" " * 100 + b"[{}]"),
     ],

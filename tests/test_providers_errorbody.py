@@ -14,18 +14,47 @@ from batchinfer.providers.errorbody import NO_ERROR, parse_error
     [
         (
             {"error": {"message": "m", "type": "t", "param": None, "code": "c"}},
-            "t", "c", "m",
+            "t",
+            "c",
+            "m",
         ),
         ({"error": {"message": "m", "type": "t", "code": None}}, "t", None, "m"),
-        ({"error": {"message": "m", "type": "BadRequestError", "code": 400}}, "BadRequestError", "400", "m"),
-        ({"object": "error", "message": "m", "type": "t", "param": None, "code": 1300}, "t", "1300", "m"),
         (
-            {"type": "error", "error": {"type": "overloaded_error", "message": "m"}, "request_id": "r"},
-            "overloaded_error", None, "m",
+            {"error": {"message": "m", "type": "BadRequestError", "code": 400}},
+            "BadRequestError",
+            "400",
+            "m",
         ),
         (
-            [{"error": {"code": 429, "message": "m", "status": "RESOURCE_EXHAUSTED", "details": []}}],
-            "RESOURCE_EXHAUSTED", "429", "m",
+            {"object": "error", "message": "m", "type": "t", "param": None, "code": 1300},
+            "t",
+            "1300",
+            "m",
+        ),
+        (
+            {
+                "type": "error",
+                "error": {"type": "overloaded_error", "message": "m"},
+                "request_id": "r",
+            },
+            "overloaded_error",
+            None,
+            "m",
+        ),
+        (
+            [
+                {
+                    "error": {
+                        "code": 429,
+                        "message": "m",
+                        "status": "RESOURCE_EXHAUSTED",
+                        "details": [],
+                    }
+                }
+            ],
+            "RESOURCE_EXHAUSTED",
+            "429",
+            "m",
         ),
         ({"message": "m"}, None, None, "m"),
         ({"error": "m", "error_type": "overloaded"}, "overloaded", None, "m"),
@@ -33,19 +62,29 @@ from batchinfer.providers.errorbody import NO_ERROR, parse_error
         ({"detail": "m"}, None, None, "m"),
         (
             {"detail": [{"loc": ["body", "messages", 0], "msg": "field required", "type": "x"}]},
-            None, None, "body.messages.0: field required",
+            None,
+            None,
+            "body.messages.0: field required",
         ),
         ({"status": 429, "title": "Too Many Requests"}, None, None, "Too Many Requests"),
         ({"errors": [{"code": 7009, "message": "m"}], "success": False}, None, "7009", "m"),
         (
-            {"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": "too long"}}},
-            None, "400", "Provider returned error: too long",
+            {
+                "error": {
+                    "message": "Provider returned error",
+                    "code": 400,
+                    "metadata": {"raw": "too long"},
+                }
+            },
+            None,
+            "400",
+            "Provider returned error: too long",
         ),
         ("m", None, None, "m"),
         ({"error": {"code": 502.0}}, None, "502", ""),
         ({"error": {"code": True, "type": ["t"], "message": {"message": "m"}}}, None, None, "m"),
     ],
-)  # fmt: skip
+)
 def test_every_known_shape_is_read(
     body: object, kind: str | None, code: str | None, message: str
 ) -> None:
@@ -112,16 +151,35 @@ def test_texts_are_clean_and_bounded() -> None:
 
 _JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats() | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["error", "errors", "message", "type", "code", "status", "details", "detail", "metadata",
-             "raw", "innererror", "violations", "quotaId", "retryDelay", "reason", "loc", "msg"]
-        ),
-        inner,
-        max_size=5,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "error",
+                    "errors",
+                    "message",
+                    "type",
+                    "code",
+                    "status",
+                    "details",
+                    "detail",
+                    "metadata",
+                    "raw",
+                    "innererror",
+                    "violations",
+                    "quotaId",
+                    "retryDelay",
+                    "reason",
+                    "loc",
+                    "msg",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
     ),
-)  # fmt: skip
+)
 
 
 @given(_JSON)

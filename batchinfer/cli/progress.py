@@ -78,7 +78,7 @@ class Plain:
         self._limited = gauges.tally.rate_limited
         self._causes = set(gauges.tally.failures)
         self._printed = 0.0
-        self._view: View | None = None
+        self._now: float | None = None
         self._open = False
 
     def start(self) -> None:
@@ -88,7 +88,8 @@ class Plain:
 
     def tick(self, now: float) -> None:
         """Print what is news; nothing, most of the time."""
-        view = self._view = self._watch.look(now)
+        self._now = now
+        view = self._watch.look(now)
         news = self._news(now, view)
         if not news and view.elapsed - self._printed >= QUIET_LINE:
             news = [figures_line(view)]
@@ -100,7 +101,11 @@ class Plain:
         """Print the last figures."""
         if self._open:
             self._open = False
-            self._stream.line(f"stopped: {figures_line(self._view)}" if self._view else "stopped")
+            self._stream.line("stopped" if self._now is None else self._last_line(self._now))
+
+    def _last_line(self, now: float) -> str:
+        view = self._watch.look(now)
+        return f"stopped after {duration(view.elapsed)}: {figures_line(view._replace(eta=None))}"
 
     def _news(self, now: float, view: View) -> list[str]:
         news = []
@@ -155,7 +160,7 @@ class Terminal:
         from rich.text import Text
 
         # A full last column makes some terminals wrap.
-        width = self._console.width - 1
+        width = max(self._console.width - 1, 1)
         lines = _draw(self._view, width) if self._view else [[("starting", "")]]
         drawn = [Text.assemble(*line) for line in lines]
         for line in drawn:

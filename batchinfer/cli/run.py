@@ -77,7 +77,6 @@ def run(  # noqa: PLR0917 (a command line)
     batchinfer run reviews.jsonl --preset vllm --model my-model --prompt 'Classify: {{ text }}'
     """
     from batchinfer.config.load import load
-    from batchinfer.intake.plan import failures_to_retry
     from batchinfer.job.run import Options
     from batchinfer.job.target import target_of
 
@@ -94,10 +93,8 @@ def run(  # noqa: PLR0917 (a command line)
         "tpm": tpm,
         "max_cost": max_cost,
     }
-    loaded = load(config, setting or [], overrides(flags), os.environ, _read, preset=preset)
-    options = Options(
-        again=failures_to_retry(classes(retry_failed)), fresh=fresh, repair=repair, grace=grace
-    )
+    loaded = load(config, setting or [], overrides(flags), os.environ, _read, preset)
+    options = Options(retry=classes(retry_failed), fresh=fresh, repair=repair, grace=grace)
     target = target_of(path, output or loaded.output.prefix)
     raise typer.Exit(_execute(target, loaded, options, quiet=quiet, as_json=as_json))
 
@@ -120,11 +117,10 @@ def resume(
 
     Without INPUT: the one unfinished job of this folder.
     """
-    from batchinfer.intake.plan import failures_to_retry
     from batchinfer.job.resume import stored_config, targets
     from batchinfer.job.run import Options
 
-    options = Options(again=failures_to_retry(classes(retry_failed)), repair=repair, grace=grace)
+    options = Options(retry=classes(retry_failed), repair=repair, grace=grace)
     code = 0
     for target in targets(path, output, Path.cwd(), every=every):
         loaded = stored_config(target, config, setting or [], os.environ, _read)

@@ -8,7 +8,7 @@ JSON Schema beside itself.
 import re
 from collections.abc import Iterator, Mapping
 from json import dumps
-from pathlib import Path as FilePath
+from pathlib import Path
 from textwrap import wrap
 from types import UnionType
 from typing import Final, Union, get_args, get_origin
@@ -21,7 +21,7 @@ from batchinfer.config.presets import PRESETS
 from batchinfer.config.schema import Config, Price
 from batchinfer.errors import ConfigError
 
-SCHEMA_FILE: Final = FilePath(__file__).with_name("config.schema.json")
+SCHEMA_FILE: Final = Path(__file__).with_name("config.schema.json")
 
 EXAMPLES: Final[Mapping[str, object]] = {
     "endpoint.base_url": "http://127.0.0.1:8000/v1",

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from batchinfer.errors import ConfigError
 
-Path = tuple[str, ...]
+FieldPath = tuple[str, ...]
 Table = dict[str, object]
 
-EXCLUSIVE: Final[tuple[tuple[Path, Path], ...]] = (
+EXCLUSIVE: Final[tuple[tuple[FieldPath, FieldPath], ...]] = (
     (("endpoint", "api_key_env"), ("endpoint", "api_key_file")),
     (("request", "prompt"), ("request", "messages")),
 )
@@ -37,9 +37,9 @@ class Merged(Struct, frozen=True):
     """The layers as one table; `origins` says for each leaf's path who set it."""
 
     values: Table
-    origins: dict[Path, str]
+    origins: dict[FieldPath, str]
 
-    def origin(self, path: Path) -> str | None:
+    def origin(self, path: FieldPath) -> str | None:
         """Return who set the field, or something in it; None when nobody did."""
         for known, origin in self.origins.items():
             if known[: len(path)] == path or path[: len(known)] == known:
@@ -47,18 +47,18 @@ class Merged(Struct, frozen=True):
         return None
 
 
-def shown(path: Path) -> str:
+def shown(path: FieldPath) -> str:
     """Return a path as TOML writes it; harmless to a terminal."""
     return ".".join(part if _BARE.fullmatch(part) else dumps(part) for part in path)
 
 
-def parse_path(text: str) -> Path:
+def parse_path(text: str) -> FieldPath:
     """Read `a.b` or `prices."my-model".input`; raises ConfigError."""
     try:
         level: object = tomllib.loads(f"{text} = 0") if text.isprintable() else None
     except ValueError:
         level = None
-    path: Path = ()
+    path: FieldPath = ()
     while isinstance(level, dict) and len(level) == 1:
         ((name, level),) = level.items()
         path += (name,)
@@ -67,7 +67,7 @@ def parse_path(text: str) -> Path:
     return path
 
 
-def assignment(text: str) -> tuple[Path, object]:
+def assignment(text: str) -> tuple[FieldPath, object]:
     """Read `FIELD=VALUE` (the value as TOML has it, else plain text); raises ConfigError.
 
     The value is not repeated in the error: it may be a secret put there by mistake.
@@ -86,7 +86,7 @@ def _value(text: str) -> object:
     return table["value"] if len(table) == 1 else text
 
 
-def nested(values: Iterable[tuple[Path, object]]) -> Table:
+def nested(values: Iterable[tuple[FieldPath, object]]) -> Table:
     """Return the table that holds each value at its path; the last of equal paths wins."""
     table: Table = {}
     for path, value in values:
@@ -94,7 +94,7 @@ def nested(values: Iterable[tuple[Path, object]]) -> Table:
     return table
 
 
-def _wrapped(path: Path, value: object) -> Table:
+def _wrapped(path: FieldPath, value: object) -> Table:
     name, *rest = path
     return {name: _wrapped(tuple(rest), value) if rest else value}
 
@@ -102,7 +102,7 @@ def _wrapped(path: Path, value: object) -> Table:
 def merge(layers: Iterable[Layer]) -> Merged:
     """Lay the layers over one another, the first one lowest."""
     values: Table = {}
-    origins: dict[Path, str] = {}
+    origins: dict[FieldPath, str] = {}
     for layer in layers:
         for lost in _replaced(layer.values):
             values = without(values, lost)
@@ -112,7 +112,7 @@ def merge(layers: Iterable[Layer]) -> Merged:
     return Merged(values, origins)
 
 
-def at(values: Mapping[str, object], path: Path) -> object:
+def at(values: Mapping[str, object], path: FieldPath) -> object:
     """Return what stands at a path, None when nothing does."""
     level: object = values
     for name in path:
@@ -120,7 +120,7 @@ def at(values: Mapping[str, object], path: Path) -> object:
     return level
 
 
-def without(values: Table, path: Path) -> Table:
+def without(values: Table, path: FieldPath) -> Table:
     """Return the table without what stands at a path."""
     name, *rest = path
     inner = values.get(name)
@@ -129,7 +129,7 @@ def without(values: Table, path: Path) -> Table:
     return values if rest else {key: value for key, value in values.items() if key != name}
 
 
-def _replaced(values: Table) -> Iterator[Path]:
+def _replaced(values: Table) -> Iterator[FieldPath]:
     for one, other in EXCLUSIVE:
         if at(values, one):
             yield other
@@ -148,7 +148,7 @@ def _over(lower: Table, upper: Table) -> Table:
     return both
 
 
-def _leaves(values: Table, base: Path = ()) -> Iterator[Path]:
+def _leaves(values: Table, base: FieldPath = ()) -> Iterator[FieldPath]:
     for name, value in values.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*base, name))

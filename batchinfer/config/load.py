@@ -44,24 +44,23 @@ def load(
     overrides: Mapping[str, object],
     env: Mapping[str, str],
     read: Callable[[str], bytes],
-    *,
-    preset: str | None = None,
-    stored: Mapping[str, object] | None = None,
+    base: str | Mapping[str, object] | None = None,
 ) -> Config:
     """Return the configuration of a job; its `endpoint` is set. Raises ConfigError.
 
     `path`: a TOML file. `sets`: `FIELD=VALUE` each. `overrides`: flags by dotted field path, those
-    with None were not given. `preset`: a name of `presets.PRESETS`.
-    `stored`: what an earlier run wrote down by `fingerprint.public`; the lowest layer.
+    with None were not given. `base` is the lowest layer: a name of
+    `presets.PRESETS`, or what an earlier run wrote down by `fingerprint.public`.
     """
     layers = [
-        *_stored_layer(stored),
-        *_preset_layer(preset),
+        *_base_layer(base),
         *_file_layer(path, read),
         Layer("--set", nested([assignment(text) for text in sets])),
         Layer("flag", nested([(parse_path(k), v) for k, v in overrides.items() if v is not None])),
     ]
-    merged = _with_environment(_keeping_key_at_home(layers, preset), env)
+    merged = _with_environment(
+        _keeping_key_at_home(layers, base if isinstance(base, str) else None), env
+    )
     _refuse(mistakes(merged.values), merged)
     if at(merged.values, _PROVIDER) != "simulated" and not at(merged.values, _BASE_URL):
         raise ConfigError(NO_ENDPOINT)
@@ -70,9 +69,11 @@ def load(
     return config
 
 
-def _stored_layer(stored: Mapping[str, object] | None) -> Iterator[Layer]:
-    if stored is not None:
-        yield Layer("the earlier run", _given(stored))
+def _base_layer(base: str | Mapping[str, object] | None) -> Iterator[Layer]:
+    if isinstance(base, str):
+        yield _preset_layer(base)
+    elif base is not None:
+        yield Layer("the earlier run", _given(base))
 
 
 def _given(table: Mapping[str, object]) -> Table:
@@ -84,13 +85,11 @@ def _given(table: Mapping[str, object]) -> Table:
     }
 
 
-def _preset_layer(name: str | None) -> Iterator[Layer]:
-    if name is None:
-        return
+def _preset_layer(name: str) -> Layer:
     preset = PRESETS.get(name)
     if preset is None:
         raise ConfigError(f"there is no such preset; there are {', '.join(PRESETS)}")
-    yield Layer(f"preset {name}", {"endpoint": preset.endpoint()})
+    return Layer(f"preset {name}", {"endpoint": preset.endpoint()})
 
 
 def _file_layer(path: str | None, read: Callable[[str], bytes]) -> Iterator[Layer]:
@@ -122,7 +121,9 @@ def _parsed(path: str, text: str) -> Table:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+        end = f"at the end, line {text.count(chr(10)) + 1}"
+        reason = str(error).replace("at end of document", end)
+        raise ConfigError(f"{path}: not valid TOML: {reason}") from None
     except (ValueError, RecursionError):
         raise ConfigError(f"{path}: not valid TOML: a number too long or too deep a list") from None
 

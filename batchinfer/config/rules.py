@@ -4,12 +4,19 @@ Owns: contradictions between valid values. Refuses to know: where the values cam
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from batchinfer.config.address import problem
+from batchinfer.config.fingerprint import hidden
 from batchinfer.config.layers import EXCLUSIVE, Table, at, shown
 from batchinfer.config.schema import Config, Endpoint
 from batchinfer.config.secrets import endpoint_url
 from batchinfer.config.shape import Mistake
+
+_NOT_KEPT: Final = (
+    "the earlier run kept no copy of a value in it, which may be a secret; say it again by "
+    "--config FILE, and write secrets as ${env:NAME} to have them found the next time"
+)
 
 
 def contradictions(config: Config, values: Table, env: Mapping[str, str]) -> Iterator[Mistake]:
@@ -33,14 +40,13 @@ def _numbers(config: Config) -> Iterator[Mistake]:
 
 
 def _endpoint(endpoint: Endpoint, env: Mapping[str, str]) -> Iterator[Mistake]:
-    path = ("endpoint", "base_url")
     if endpoint.provider == "simulated":
-        if endpoint.base_url is not None:
-            yield Mistake(path, "not for the simulated provider, which starts its own server")
         return
     wrong = problem(endpoint_url(endpoint, env))
     if wrong is not None:
-        yield Mistake(path, wrong)
+        yield Mistake(("endpoint", "base_url"), wrong)
+    for name in hidden(endpoint):
+        yield Mistake(("endpoint", name), _NOT_KEPT)
     names = [name.lower() for name in endpoint.headers]
     twice = sorted({name for name in names if names.count(name) > 1})
     for name in twice:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
-from batchinfer.config.address import OPENAI, is_encrypted, is_loopback, joined
+from batchinfer.config.address import is_encrypted, is_loopback, joined
 from batchinfer.config.schema import Endpoint
 from batchinfer.errors import ConfigError
 
@@ -24,7 +24,7 @@ _KEY: Final = re.compile(r"[\x21-\x7e]+")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e]*")
 _BLANKS: Final = " \t\r\n"
-_PLACEHOLDER: Final = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+PLACEHOLDER: Final = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _SAFE_NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _SECRET_NAME: Final = re.compile(r"(?i)auth|key|token|secret|cookie|password")
 _FRAMING: Final = frozenset(
@@ -58,7 +58,12 @@ class Secret:
 
 
 def read_key(endpoint: Endpoint, env: Env, read: Read) -> Secret | None:
-    """Return the endpoint's API key, None where it names none; raises ConfigError."""
+    """Return the endpoint's API key; raises ConfigError.
+
+    None where the endpoint names no key, and for the simulated provider, which needs none.
+    """
+    if endpoint.provider == "simulated":
+        return None
     if endpoint.api_key_env is not None:
         field = "endpoint.api_key_env"
         text = _variable(endpoint.api_key_env, field, env)
@@ -79,8 +84,11 @@ def read_key(endpoint: Endpoint, env: Env, read: Read) -> Secret | None:
 def header_values(endpoint: Endpoint, env: Env, read: Read) -> dict[str, Secret]:
     """Return the headers that every request carries, the key's included; raises ConfigError.
 
-    A secret is refused where it would cross a network in the clear.
+    A secret is refused where it would cross a network in the clear. The simulated provider is
+    sent none.
     """
+    if endpoint.provider == "simulated":
+        return {}
     key = read_key(endpoint, env, read)
     headers = {} if key is None else {"Authorization": Secret(f"Bearer {key.reveal()}")}
     for name, template in endpoint.headers.items():
@@ -97,15 +105,15 @@ def endpoint_url(endpoint: Endpoint, env: Env, tail: str = "") -> str:
 
     The query may be a secret: show the text only by `address.shown`.
     """
-    url = interpolated(endpoint.base_url or OPENAI, "endpoint.base_url", env)
+    url = interpolated(endpoint.base_url or "", "endpoint.base_url", env)
     return joined(url, tail)
 
 
 def interpolated(text: str, field: str, env: Env) -> str:
     """Return `text` with each `${env:NAME}` replaced once; raises ConfigError."""
-    if "${env:" in _PLACEHOLDER.sub("", text):
+    if "${env:" in PLACEHOLDER.sub("", text):
         raise ConfigError(f"{field}: ${{env:NAME}} takes the name of one environment variable")
-    return _PLACEHOLDER.sub(lambda found: _variable(found[1], field, env).strip(_BLANKS), text)
+    return PLACEHOLDER.sub(lambda found: _variable(found[1], field, env).strip(_BLANKS), text)
 
 
 def is_secret(name: str, template: str) -> bool:
@@ -115,6 +123,8 @@ def is_secret(name: str, template: str) -> bool:
 
 def secret_texts(endpoint: Endpoint, env: Env, read: Read) -> Iterator[str]:
     """Yield every text of the endpoint that must not be seen; raises ConfigError."""
+    if endpoint.provider == "simulated":
+        return
     key = read_key(endpoint, env, read)
     if key is not None:
         yield key.reveal()
@@ -124,7 +134,7 @@ def secret_texts(endpoint: Endpoint, env: Env, read: Read) -> Iterator[str]:
             yield value
             yield value.rpartition(" ")[2]
     for text in (endpoint.base_url or "", *endpoint.headers.values()):
-        for found in _PLACEHOLDER.finditer(text):
+        for found in PLACEHOLDER.finditer(text):
             yield env.get(found[1], "").strip(_BLANKS)
     query = urlsplit(endpoint_url(endpoint, env)).query
     for member in re.split("[&;]", query):

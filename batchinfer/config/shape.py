@@ -15,7 +15,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct, inspect
 from msgspec.structs import FieldInfo, fields
 
-from batchinfer.config.layers import Path, Table, shown
+from batchinfer.config.layers import FieldPath, Table, shown
 from batchinfer.config.schema import Config
 
 LATER: Final = frozenset(
@@ -26,9 +26,14 @@ LATER: Final = frozenset(
         ("limits", "tpd"),
         ("limits", "input_tpm"),
         ("limits", "output_tpm"),
+        ("endpoint", "provider", "openai-responses"),
+        ("endpoint", "provider", "anthropic"),
+        ("endpoint", "provider", "gemini"),
+        ("endpoint", "provider", "http"),
     }
 )
-LATER_PROVIDERS: Final = frozenset({"openai-responses", "anthropic", "gemini", "http"})
+"""Fields, and values of a field, that are planned: said apart from those that nobody knows."""
+
 NOT_AVAILABLE: Final = "not available in this version"
 
 _NO_KEY: Final = (
@@ -66,7 +71,7 @@ _WORDS: Final[dict[type[inspect.Type], str]] = {
 class Mistake(Struct, frozen=True):
     """What is wrong with the field at `path`; `text` follows the field's name."""
 
-    path: Path
+    path: FieldPath
     text: str
 
 
@@ -75,7 +80,7 @@ def mistakes(values: Table) -> list[Mistake]:
     return list(_in_struct(values, Config, ()))
 
 
-def _look(value: object, kind: object, path: Path) -> Iterator[Mistake]:
+def _look(value: object, kind: object, path: FieldPath) -> Iterator[Mistake]:
     kind = _present(kind)
     if isinstance(kind, type) and issubclass(kind, Struct):
         yield from _in_struct(value, kind, path)
@@ -99,7 +104,7 @@ def _present(kind: object) -> object:
     return arms[0] if len(arms) == 1 else kind
 
 
-def _in_struct(value: object, kind: type[Struct], path: Path) -> Iterator[Mistake]:
+def _in_struct(value: object, kind: type[Struct], path: FieldPath) -> Iterator[Mistake]:
     if not isinstance(value, dict):
         yield Mistake(path, f"found {_found(value, path)}, expected a table")
         return
@@ -118,7 +123,7 @@ def _is_required(field: FieldInfo) -> bool:
     return field.default is NODEFAULT and field.default_factory is NODEFAULT
 
 
-def _in_free(value: object, path: Path) -> Iterator[Mistake]:
+def _in_free(value: object, path: FieldPath) -> Iterator[Mistake]:
     """Check what becomes JSON as it is."""
     if isinstance(value, dict):
         for name, inner in value.items():
@@ -130,8 +135,8 @@ def _in_free(value: object, path: Path) -> Iterator[Mistake]:
         yield Mistake(path, f"found {_found(value, path)}, expected what JSON can hold")
 
 
-def _in_leaf(value: object, kind: object, path: Path) -> Iterator[Mistake]:
-    if path == ("endpoint", "provider") and value in LATER_PROVIDERS:
+def _in_leaf(value: object, kind: object, path: FieldPath) -> Iterator[Mistake]:
+    if isinstance(value, str) and (*path, value) in LATER:
         yield Mistake(path, f"{dumps(value)} is {NOT_AVAILABLE}; expected {_expected(kind)}")
         return
     try:
@@ -155,7 +160,7 @@ def _is_sendable(value: object) -> bool:
     return True
 
 
-def _found(value: object, path: Path) -> str:
+def _found(value: object, path: FieldPath) -> str:
     match value:
         case bool() | float() | int():
             return str(value).lower()[:_MAX_SHOWN]
@@ -192,7 +197,7 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
     return " " + " and ".join(words) if words else ""
 
 
-def _unknown(path: Path, siblings: list[str]) -> str:
+def _unknown(path: FieldPath, siblings: list[str]) -> str:
     if path in LATER:
         return NOT_AVAILABLE
     if (hint := HINTS.get(path[-1].lower())) is not None:
@@ -201,7 +206,7 @@ def _unknown(path: Path, siblings: list[str]) -> str:
     return f"not a field; did you mean {shown(near)}?" if near else "not a field"
 
 
-def _nearest(path: Path, siblings: list[str]) -> Path | None:
+def _nearest(path: FieldPath, siblings: list[str]) -> FieldPath | None:
     """Return the likeliest field: a close name here, the same name elsewhere, a close one there."""
     name = path[-1]
     close = difflib.get_close_matches(name, siblings, n=1, cutoff=0.8)
@@ -217,7 +222,7 @@ def _nearest(path: Path, siblings: list[str]) -> Path | None:
     return everywhere[close[0]] if close else None
 
 
-def field_paths(kind: type[Struct] = Config, base: Path = ()) -> Iterator[Path]:
+def field_paths(kind: type[Struct] = Config, base: FieldPath = ()) -> Iterator[FieldPath]:
     """Return the paths of all fields with a name of their own, tables left out."""
     for field in fields(kind):
         inner = _present(field.type)

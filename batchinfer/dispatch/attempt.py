@@ -10,7 +10,7 @@ from typing import Final, assert_never
 
 from msgspec import Struct, structs
 
-from batchinfer.dispatch.endings import Price, failed, names_model, succeeded
+from batchinfer.dispatch.endings import Price, failed, names_model, succeeded, without
 from batchinfer.dispatch.gate import Gate
 from batchinfer.dispatch.work import Abandoned, Again, Done, Step, Stop, Work
 from batchinfer.errors import (
@@ -25,7 +25,7 @@ from batchinfer.errors import (
 from batchinfer.events import Bounced, Event, Held, Sent
 from batchinfer.flow.ledger import Ledger
 from batchinfer.flow.outage import Episodes, Outage, Reach
-from batchinfer.flow.retry import RetryPolicy
+from batchinfer.flow.retry import RetryPolicy, Tries
 from batchinfer.model import (
     NO_USAGE,
     Accept,
@@ -53,7 +53,10 @@ _SENT: Final = Sent()
 
 
 class Wire(Struct, frozen=True):
-    """Where and how: all that is the same for each request of an endpoint."""
+    """Where and how: all that is the same for each request of an endpoint.
+
+    `secrets`: texts that a server must not talk us into writing down.
+    """
 
     provider: Provider
     url: str
@@ -61,6 +64,7 @@ class Wire(Struct, frozen=True):
     headers: Mapping[str, str]
     model: str | None
     params: Mapping[str, object]
+    secrets: tuple[bytes, ...]
     keep_response: bool
 
 
@@ -145,6 +149,7 @@ class Attempt:
         took = Exchange(len(body), cost, sent_at, (outside.clock() - sent_at) * 1000)
         if isinstance(result, Reply):
             self._to.outage.reached()
+            result = without(result, wire.secrets)
         elif not result.ambiguous:
             self._to.gate.pacer.refund(cost)
             return self._unreachable(result, took)
@@ -187,9 +192,8 @@ class Attempt:
             pause = self._policy.pause(episode, verdict.after, luck)
             self._rest(self._to.refusals, pause, problem)
         elapsed = now - (now if work.began is None else work.began)
-        backoff = self._policy.after(
-            max(1, work.attempts), verdict.after, luck, elapsed, verdict.attempts
-        )
+        tries = Tries(work.attempts + work.rate_limited, work.attempts, elapsed)
+        backoff = self._policy.after(tries, verdict.after, luck, verdict.attempts)
         if backoff.out_of_time:
             text = f"timeouts.deadline has passed; last: {problem.message}"
             late = structs.replace(problem, error=ErrorClass.DEADLINE, message=text)

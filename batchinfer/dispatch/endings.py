@@ -6,7 +6,7 @@ Owns: filling in what every outcome carries. Refuses to know: I/O, clocks, the j
 from typing import TypedDict
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from batchinfer.dispatch.work import Work
 from batchinfer.model import (
@@ -90,3 +90,12 @@ def one_line(body: bytes) -> bytes:
     except orjson.JSONDecodeError:
         return orjson.dumps(body.decode("utf-8", "replace"))
     return orjson.dumps(value) if b"\n" in body or b"\r" in body else body
+
+
+def without(reply: Reply, secrets: tuple[bytes, ...]) -> Reply:
+    """Return a reply whose body does not repeat a secret: some servers echo the key they got."""
+    body = reply.body
+    for secret in secrets:
+        if secret in body:
+            body = body.replace(secret, b"***")
+    return reply if body is reply.body else structs.replace(reply, body=body)

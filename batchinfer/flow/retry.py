@@ -20,6 +20,14 @@ class Backoff(Struct, frozen=True):
     out_of_time: bool = False
 
 
+class Tries(Struct, frozen=True):
+    """What a row has had: exchanges in all, attempts (those that count), seconds since the first."""
+
+    exchanges: int
+    attempts: int
+    elapsed: float
+
+
 class RetryPolicy:
     """The config's retry section as a function of the attempt number."""
 
@@ -37,22 +45,21 @@ class RetryPolicy:
             config.timeouts.deadline,
         )
 
-    def after(
-        self, attempt: int, floor: float | None, luck: float, elapsed: float, at_most: int | None
-    ) -> Backoff:
-        """Decide after the attempt number `attempt` (from 1), `elapsed` s after the row's first.
+    def after(self, tries: Tries, floor: float | None, luck: float, at_most: int | None) -> Backoff:
+        """Decide after an exchange that did not settle its row.
 
         Full jitter (a draw between 0 and the back-off) parts rows that failed together; a delay
         that the server asked for is a floor, and the draw comes on top of it, a tenth at most.
         """
-        state = _state(attempt)
+        state = _state(tries.exchanges)
         delay = luck * self._wait(state)
         if floor is not None:
             delay = floor + min(delay, 0.1 * floor)
         state.upcoming_sleep = delay
-        state.outcome_timestamp = state.start_time + elapsed
+        state.outcome_timestamp = state.start_time + tries.elapsed
         late = self._deadline(state)
-        spent = self._stop(state) or (at_most is not None and attempt >= at_most)
+        state.attempt_number = tries.attempts
+        spent = self._stop(state) or (at_most is not None and tries.attempts >= at_most)
         return Backoff(delay, give_up=spent or late, out_of_time=late and not spent)
 
     def pause(self, episode: int, floor: float | None, luck: float) -> float:

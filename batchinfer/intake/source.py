@@ -67,6 +67,11 @@ class Input:
         """Share of the file's bytes that have been read, None for a stream."""
         return min(1.0, self._raw.tell() / self._size) if self._size else None
 
+    @property
+    def plain_size(self) -> int | None:
+        """Bytes of the whole input where that is known: a file that is not compressed."""
+        return self._size or None if self._stream is self._raw else None
+
     def close(self) -> None:
         """Close the file (standard input stays open)."""
         self._stream.close()

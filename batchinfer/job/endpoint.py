@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from batchinfer.config.address import joined
 from batchinfer.config.schema import Config
-from batchinfer.config.secrets import endpoint_url, header_values
+from batchinfer.config.secrets import endpoint_url, header_values, secret_texts
 from batchinfer.dispatch.attempt import Wire
 from batchinfer.errors import ConfigError
 from batchinfer.job import wiring
@@ -38,6 +38,7 @@ async def open_way(config: Config, env: Mapping[str, str]) -> AsyncIterator[Way]
     if endpoint is None:
         raise ConfigError("no endpoint is configured")
     headers = {k: v.reveal() for k, v in header_values(endpoint, env, _read).items()}
+    secrets = list(secret_texts(endpoint, env, _read))
     settings = settings_from(config.timeouts, env)
     api = provider(wiring.wire_api(config))
     async with AsyncExitStack() as stack:
@@ -49,7 +50,8 @@ async def open_way(config: Config, env: Mapping[str, str]) -> AsyncIterator[Way]
             url = endpoint_url(endpoint, env, f"/{api.path}")
         transport = open_transport(endpoint.transport, settings, [url])
         stack.push_async_callback(transport.aclose)
-        yield Way(wiring.wire(config, api, url, headers), transport, describe(transport))
+        wire = wiring.wire(config, api, url, headers, secrets)
+        yield Way(wire, transport, describe(transport))
 
 
 def _read(path: str) -> bytes:

@@ -59,7 +59,7 @@ def stored_config(
             f"{target.paths.manifest} does not exist: nothing to resume; start it with"
             f" batchinfer run {target.input}"
         )
-    return load(None, sets, {}, env, read_file, stored=manifest.config)
+    return load(None, sets, {}, env, read_file, base=manifest.config)
 
 
 def max_line(target: Target) -> int:

@@ -21,7 +21,7 @@ from batchinfer.dispatch.scribe import Scribe
 from batchinfer.errors import BatchinferError, InterruptedRunError
 from batchinfer.events import Counted
 from batchinfer.intake.lines import chunks
-from batchinfer.intake.plan import Names, Plan
+from batchinfer.intake.plan import Names, Plan, failures_to_retry
 from batchinfer.intake.readahead import ReadAhead
 from batchinfer.intake.rows import is_blank, parse
 from batchinfer.intake.source import Input, open_input
@@ -47,9 +47,12 @@ SLOW_ABOVE: Final = 100
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How to run: failure classes to send again, starting over, seconds a drain may take."""
+    """How to run: starting over, mending damage, seconds a drain may take.
 
-    again: frozenset[ErrorClass]
+    `retry`: classes of failed rows to send again; []: all; None: those that time may cure.
+    """
+
+    retry: list[str] | None = None
     fresh: bool = False
     repair: bool = False
     grace: float = 25.0
@@ -79,6 +82,7 @@ def run(
     Raises a BatchinferError where nothing could be started. What stopped a run that was under way
     is in the result, and all that was answered is kept either way.
     """
+    again = failures_to_retry(options.retry)
     make_folder(target)
     source = open_input(target.input)
     try:
@@ -88,7 +92,8 @@ def run(
             manifest = takeover.begin(target, config, front.say)
             if target.streamed:
                 source.keep(Path(target.again))
-            return _Session(target, config, options, front).run(source, journal, manifest, env)
+            session = _Session(target, config, again, options.grace, front)
+            return session.run(source, journal, manifest, env)
     finally:
         source.close()
 
@@ -116,16 +121,24 @@ def _journal(
 class _Session:
     """One run of a job whose journal is locked."""
 
-    def __init__(self, target: Target, config: Config, options: Options, front: Frontend) -> None:
+    def __init__(
+        self,
+        target: Target,
+        config: Config,
+        again: frozenset[ErrorClass],
+        grace: float,
+        front: Frontend,
+    ) -> None:
         self._target = target
         self._config = config
-        self._options = options
+        self._again = again
+        self._grace = grace
         self._front = front
         self._concurrency = wiring.concurrency(config)
         self._recipe = wiring.recipe(config)
         self._tally = Tally()
         self._names = Names()
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def run(
         self, source: Input, journal: JournalWriter, manifest: Manifest, env: Mapping[str, str]
@@ -159,7 +172,7 @@ class _Session:
         self, source: Input, journal: JournalWriter, history: History, env: Mapping[str, str]
     ) -> tuple[Pool, Attempt, str]:
         config, sink = self._config, self._tally.fold
-        plan = Plan(history.succeeded, history.failed, self._options.again)
+        plan = Plan(history.succeeded, history.failed, self._again)
         async with open_way(config, env) as way:
             self._warn(way.name)
             attempt, gate = wiring.attempt(
@@ -168,9 +181,11 @@ class _Session:
             ahead = ReadAhead(chunks(source.read, config.intake.max_line))
             feed = Feed(ahead, self._opener(plan), self._counted, self._concurrency)
             pool = Pool(feed, gate, Scribe(journal, sink), attempt, self._concurrency)
-            gauges = Gauges(self._tally, lambda: attempt.in_flight, lambda: None, source.fraction)
+            gauges = Gauges(
+                self._tally, lambda: attempt.in_flight, self._guess(source), source.fraction
+            )
             with signals(pool), shown(self._front.view(gauges)):
-                await pool.run(self._options.grace)
+                await pool.run(self._grace)
             ahead.close()
             return pool, attempt, way.name
 
@@ -181,6 +196,7 @@ class _Session:
             if is_blank(line):
                 return None
             self._rows += 1
+            self._bytes += len(line) + 1
             row = parse(number, line, recipe)
             names.note(row.id)
             skip = plan.decide(row)
@@ -190,6 +206,16 @@ class _Session:
             return None
 
         return open_row
+
+    def _guess(self, source: Input) -> Callable[[], int | None]:
+        """Return a guess of all rows, by the mean length of those read so far."""
+
+        def guess() -> int | None:
+            if source.plain_size is None or not self._bytes:
+                return None
+            return max(self._rows, round(self._rows * source.plain_size / self._bytes))
+
+        return guess
 
     def _counted(self) -> None:
         self._tally.fold(Counted(self._rows))

@@ -6,7 +6,7 @@ the journal.
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -28,6 +28,9 @@ from batchinfer.transport.base import Transport
 
 AUTO_CONCURRENCY: Final = 64
 """What `limits.concurrency = "auto"` means in this version."""
+
+MIN_SECRET: Final = 6
+"""Characters below which a text is too common to be blotted out of answers."""
 
 _SHAPES: Final = {
     "chat/completions": Shape.CHAT,
@@ -57,7 +60,9 @@ def concurrency(config: Config) -> int:
     return AUTO_CONCURRENCY if limit == "auto" else limit
 
 
-def wire(config: Config, api: Provider, url: str, headers: Mapping[str, str]) -> Wire:
+def wire(
+    config: Config, api: Provider, url: str, headers: Mapping[str, str], secrets: Iterable[str]
+) -> Wire:
     """Return where requests go and what they all carry."""
     return Wire(
         provider=api,
@@ -66,6 +71,7 @@ def wire(config: Config, api: Provider, url: str, headers: Mapping[str, str]) ->
         headers={"content-type": "application/json", **headers},
         model=config.endpoint.model if config.endpoint else None,
         params=config.request.params,
+        secrets=tuple(text.encode() for text in secrets if len(text) >= MIN_SECRET),
         keep_response=config.output.include_response,
     )
 

@@ -85,7 +85,7 @@ def open_append(path: Path) -> int:
 
     Raises CannotCreateError (also for a symbolic link, a pipe or a device) or StorageError.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     with creation(path, "opened for writing"):
         fd = os.open(path, flags, PRIVATE)
     if not stat.S_ISREG(os.fstat(fd).st_mode):

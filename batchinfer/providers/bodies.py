@@ -115,14 +115,24 @@ def _check_subject(members: Mapping[str, Raw], subject: Subject) -> None:
 
 def _check_one(raw: Raw, member: str) -> None:
     """Refuse a list of several things to ask; a list of token ids is one."""
-    try:
-        items = _ITEMS(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return  # readable only to the server, which will say so
+    items = _items(raw)
     if len(items) > 1 and _first(items[0]) in b'"[{':
         raise UnsendableError(
             f'"{member}" holds {len(items)} items, but a row has one answer: give each its own row'
         )
+
+
+def _items(raw: Raw) -> list[Raw]:
+    """Split a list; a list that cannot be read is left to the server to complain of."""
+    try:
+        return _ITEMS(raw)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        value = jsontext.loads(bytes(raw))
+        return [Raw(jsontext.dumps(item)) for item in value] if isinstance(value, list) else []
+    except jsontext.UnreadableError:
+        return []
 
 
 def _check_extras(members: Mapping[str, object]) -> None:

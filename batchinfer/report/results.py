@@ -196,7 +196,7 @@ def _differences(
         if problem:
             yield f"row {line[0]}: {problem}"
     if found is not None and (more := sum(1 for _ in found)):
-        yield f"the results go on for {more} lines after the input's last"
+        yield f"lines of results after the last row's: {more}"
 
 
 def _next(found: Iterator[bytes], path: Path) -> bytes | None:

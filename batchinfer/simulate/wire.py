@@ -185,8 +185,6 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._give_up()
         self._transport.write(self._render(failure(status, message), _CLOSE))
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
         asyncio.get_running_loop().call_later(_LINGER, self._transport.close)
 
     def _give_up(self) -> None:
