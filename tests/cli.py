@@ -74,6 +74,12 @@ class Running:
             raise AssertionError(message) from None
         return Ended(self.process.returncode, out.decode(), err.decode())
 
+    def end(self) -> None:
+        """Leave nothing behind, whatever a test has come to."""
+        if self.process.returncode is None:
+            self.process.kill()
+            self.process.communicate()
+
     def watch_memory(self) -> None:
         """Follow the peak of resident memory (kB) while it runs."""
         threading.Thread(target=self._look, daemon=True).start()
@@ -98,6 +104,7 @@ class Job:
         self.input = folder / "input.jsonl"
         self.config = folder / "job.toml"
         url = server if isinstance(server, str) else server.url
+        self._closers = [] if isinstance(server, str) else server.closers
         self.settings: dict[str, object] = {
             "endpoint.base_url": url,
             "endpoint.model": "m",
@@ -151,7 +158,9 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        return Running(process)
+        running = Running(process)
+        self._closers.append(running.end)
+        return running
 
     def start_run(self, *arguments: str, shell: str = "") -> Running:
         """Start `run` on the input."""

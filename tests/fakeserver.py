@@ -104,6 +104,7 @@ class FakeServer:
         self.most_in_flight = 0
         self.in_flight = 0
         self.on_request: Callable[[Seen], None] = lambda _: None
+        self.closers: list[Callable[[], None]] = []
         self._attempts: Counter[str] = Counter()
         self._held: list[asyncio.Event] = []
         self._open = False
@@ -160,6 +161,8 @@ class FakeServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for close in self.closers:
+            close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._listener.close()

@@ -65,16 +65,22 @@ class RawServer:
     port: int = 0
     exchanges: list[Exchange] = field(default_factory=list)
     accepted: int = 0
-    open: int = 0
+    readers: set[asyncio.StreamReader] = field(default_factory=set)
 
     @property
     def url(self) -> str:
         return f"{self.scheme}://127.0.0.1:{self.port}/v1/chat/completions"
 
-    async def drained(self) -> None:
-        """Wait until every connection is closed."""
-        while self.open:
-            await asyncio.sleep(0.005)
+    @property
+    def open(self) -> int:
+        """Connections that neither side has closed."""
+        return sum(not reader.at_eof() and not reader.exception() for reader in self.readers)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what has no event: the other side of a socket."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
 
 
 def server_tls() -> ssl.SSLContext:
@@ -101,12 +107,12 @@ async def serve(script: Script, tls: ssl.SSLContext | None = None) -> AsyncItera
         assert task is not None
         connections.add(task)
         state.accepted += 1
-        state.open += 1
+        state.readers.add(reader)
         try:
             with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
                 await converse(reader, writer)
         finally:
-            state.open -= 1
+            state.readers.discard(reader)
             connections.discard(task)
             writer.close()
 

@@ -7,13 +7,17 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import json
 
+from batchinfer.config.fingerprint import fingerprint, public
 from batchinfer.config.load import load
 from batchinfer.config.schema import Config, Price
 from batchinfer.config.shape import field_paths
 from batchinfer.errors import ConfigError, Exit
 
 CONFIGS: Final = sorted((Path(__file__).parent.parent / "configs").glob("*.toml"))
+SIMULATED: Final = "endpoint.provider = 'simulated'\nsimulate.api = 'openai-completions'\n"
+DIALOGUE: Final = "[request]\nmessages = [{role = 'user', content = 'b'}]"
 LOCAL: Final = '[endpoint]\nbase_url = "http://127.0.0.1:8000/v1"\nmodel = "m"\n'
 
 
@@ -22,10 +26,10 @@ def _load(
     sets: Sequence[str] = (),
     flags: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
-    preset: str | None = None,
+    base: str | Mapping[str, object] | None = None,
 ) -> Config:
     data = text.encode() if isinstance(text, str) else text
-    return load("job.toml", sets, flags or {}, env or {}, lambda _: data, preset=preset)
+    return load("job.toml", sets, flags or {}, env or {}, lambda _: data, base)
 
 
 def _refusal(
@@ -33,10 +37,10 @@ def _refusal(
     sets: Sequence[str] = (),
     flags: Mapping[str, object] | None = None,
     env: Mapping[str, str] | None = None,
-    preset: str | None = None,
+    base: str | Mapping[str, object] | None = None,
 ) -> str:
     with pytest.raises(ConfigError) as caught:
-        _load(text, sets, flags, env, preset)
+        _load(text, sets, flags, env, base)
 
     assert caught.value.exit_code is Exit.CONFIG
     return str(caught.value)
@@ -213,14 +217,11 @@ def test_a_missing_file_is_named() -> None:
             "endpoint.model: missing",
         ),
         (
-            LOCAL
-            + "provider = 'openai-embeddings'\n"
-            + "[request]\nmessages = [{role = 'user', content = 'b'}]",
+            LOCAL + "provider = 'openai-embeddings'\n" + DIALOGUE,
             "openai-embeddings takes request.prompt",
         ),
         (
-            "[endpoint]\nprovider = 'simulated'\n[simulate]\napi = 'openai-completions'\n"
-             "[request]\nmessages = [{role = 'user', content = 'b'}]",
+            SIMULATED + DIALOGUE,
             "openai-completions takes request.prompt",
         ),
     ],
@@ -245,8 +246,36 @@ def test_a_configuration_is_rehearsed_with_the_simulator_by_one_set() -> None:
         assert _load(text, ["endpoint.provider=simulated"]).endpoint is not None
 
 
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_what_a_run_wrote_down_is_loaded_as_it_was(path: Path) -> None:
+    config = _load(path.read_bytes())
+    again = load(None, [], {}, {}, lambda _: b"", base=json.decode(json.encode(public(config))))
+
+    assert again == config
+    assert fingerprint(again) == fingerprint(config)
+
+
+def test_what_a_run_wrote_down_is_the_lowest_layer() -> None:
+    stored = public(_load(LOCAL + "[limits]\nrpm = 1\ntpm = 1"))
+    config = _load("[limits]\nrpm = 2", ["request.prompt=p"], {}, {}, stored)
+
+    assert (config.limits.rpm, config.limits.tpm, config.request.prompt) == (2, 1, "p")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"headers": {"X-A": "SECRET"}}, {"base_url": "https://h/v1?key=SECRET"}]
+)
+def test_a_run_is_not_continued_with_a_value_that_was_not_kept(changed: dict[str, object]) -> None:
+    stored = public(_load(flags={f"endpoint.{name}": value for name, value in changed.items()}))
+    said = _refusal("", base=stored)
+
+    assert f"endpoint.{next(iter(changed))} (the earlier run): " in said
+    assert "--config" in said
+    assert "SECRET" not in said
+
+
 def test_a_flag_replaces_the_other_way_to_say_it_in_the_file() -> None:
-    text = LOCAL + "[request]\nmessages = [{role = 'user', content = 'b'}]"
+    text = LOCAL + DIALOGUE
 
     assert _load(text, flags={"request.prompt": "p"}).request.messages == []
 

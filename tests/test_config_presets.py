@@ -14,7 +14,7 @@ from batchinfer.errors import ConfigError
 def _endpoint(
     flags: Mapping[str, object], env: Mapping[str, str], preset: str | None = None
 ) -> Endpoint:
-    config = load(None, [], flags, env, lambda path: path.encode(), preset=preset)
+    config = load(None, [], flags, env, lambda path: path.encode(), preset)
     assert config.endpoint is not None
     return config.endpoint
 

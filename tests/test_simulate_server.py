@@ -221,6 +221,7 @@ def test_a_slot_is_freed_once_whoever_closes_the_connection() -> None:
     async def scene(server: SimulatedServer, client: httpx.AsyncClient) -> None:
         async with httpx.AsyncClient(base_url=server.base_url, trust_env=False) as other:
             await other.post("/chat/completions", json=BODY)
+        async with httpx.AsyncClient(base_url=server.base_url, trust_env=False) as other:
             with pytest.raises(httpx.ReadTimeout):
                 await other.post("/chat/completions", json=BODY, timeout=0.05)
         await asyncio.sleep(0.15)
@@ -345,6 +346,19 @@ def test_a_client_that_does_not_read_is_not_answered_without_end() -> None:
         writer.transport.abort()
 
     play(QUICK, scene)
+
+
+def test_requests_sent_ahead_of_a_pending_answer_are_left_in_the_socket() -> None:
+    request = post(b" " * 2**20)
+
+    async def scene(server: SimulatedServer, _: httpx.AsyncClient) -> None:
+        _reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post(json.dumps(BODY).encode()) + request * 64)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.drain(), 0.5)
+        writer.transport.abort()
+
+    play(Behaviour(hang_rate=1), scene)
 
 
 def test_a_port_that_is_taken_is_a_configuration_error() -> None:

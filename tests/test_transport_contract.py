@@ -19,6 +19,7 @@ from rawserver import (
     deaf_port,
     serve,
     server_tls,
+    until,
 )
 
 from batchinfer.errors import ConfigError
@@ -472,7 +473,7 @@ def test_a_connection_the_server_gave_up_while_idle_costs_no_row(name: Name) -> 
         async with serve(answer_once) as server, opened(name) as transport:
             for _ in range(5):
                 assert isinstance(await post(transport, server.url), Reply)
-                await server.drained()
+                await until(lambda: not server.open)
                 await asyncio.sleep(0.02)
             assert len(server.exchanges) == 5
 
@@ -513,8 +514,7 @@ def test_a_cancelled_request_leaks_no_connection_and_harms_no_other(
     async def scenario() -> None:
         async with serve(script) as server, opened(name) as transport:
             hanging = [asyncio.create_task(post(transport, server.url, b"hang")) for _ in range(20)]
-            while len(server.exchanges) < 20:
-                await asyncio.sleep(0.005)
+            await until(lambda: len(server.exchanges) == 20)
             for task in hanging:
                 task.cancel()
             assert isinstance(await post(transport, server.url), Reply)
@@ -523,7 +523,7 @@ def test_a_cancelled_request_leaks_no_connection_and_harms_no_other(
             outcomes = await asyncio.gather(*(post(transport, server.url) for _ in range(50)))
             assert all(isinstance(outcome, Reply) for outcome in outcomes)
             await transport.aclose()
-            await server.drained()
+            await until(lambda: not server.open)
 
     run(scenario())
 
@@ -548,7 +548,7 @@ def test_closing_the_transport_closes_its_idle_connections(name: Name) -> None:
         async with serve(fine) as server:
             async with opened(name) as transport:
                 await asyncio.gather(*(post(transport, server.url) for _ in range(5)))
-            await server.drained()
+            await until(lambda: not server.open)
 
     run(scenario())
 

@@ -32,7 +32,7 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 (a typer callback)
 
 @app.callback()
 def _main(
-    version: Annotated[  # noqa: ARG001 (handled by its callback)
+    version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,

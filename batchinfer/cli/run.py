@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from batchinfer.job.target import Target
 
 
-def run(  # noqa: PLR0917 (a command line)
+def run(
     path: InputArgument,
     config: ConfigOption = None,
     preset: PresetOption = None,

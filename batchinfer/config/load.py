@@ -24,7 +24,7 @@ from batchinfer.config.layers import (
     shown,
     without,
 )
-from batchinfer.config.presets import NO_ENDPOINT, PRESETS, from_environment
+from batchinfer.config.presets import NO_ENDPOINT, PRESETS, Preset, from_environment
 from batchinfer.config.rules import contradictions
 from batchinfer.config.schema import Config
 from batchinfer.config.shape import NOT_AVAILABLE, Mistake, mistakes
@@ -38,7 +38,7 @@ _BASE_URL: Final = ("endpoint", "base_url")
 _KEY_ENV: Final = ("endpoint", "api_key_env")
 
 
-def load(
+def load(  # noqa: PLR0917 - one argument for each place where a configuration is said
     path: str | None,
     sets: Sequence[str],
     overrides: Mapping[str, object],
@@ -49,8 +49,8 @@ def load(
     """Return the configuration of a job; its `endpoint` is set. Raises ConfigError.
 
     `path`: a TOML file. `sets`: `FIELD=VALUE` each. `overrides`: flags by dotted field path, those
-    with None were not given. `base` is the lowest layer: a name of
-    `presets.PRESETS`, or what an earlier run wrote down by `fingerprint.public`.
+    with None were not given. `base` is the lowest layer: a name of `presets.PRESETS`, or what an
+    earlier run wrote down by `fingerprint.public`.
     """
     layers = [
         *_base_layer(base),
@@ -58,11 +58,10 @@ def load(
         Layer("--set", nested([assignment(text) for text in sets])),
         Layer("flag", nested([(parse_path(k), v) for k, v in overrides.items() if v is not None])),
     ]
-    merged = _with_environment(
-        _keeping_key_at_home(layers, base if isinstance(base, str) else None), env
-    )
+    preset = PRESETS.get(base) if isinstance(base, str) else None
+    merged = _with_environment(_keeping_key_at_home(layers, preset), env)
     _refuse(mistakes(merged.values), merged)
-    if at(merged.values, _PROVIDER) != "simulated" and not at(merged.values, _BASE_URL):
+    if at(merged.values, _PROVIDER) != "simulated" and at(merged.values, _BASE_URL) is None:
         raise ConfigError(NO_ENDPOINT)
     config = msgspec.convert(merged.values, Config, strict=True)
     _refuse(contradictions(config, merged.values, env), merged)
@@ -128,12 +127,12 @@ def _parsed(path: str, text: str) -> Table:
         raise ConfigError(f"{path}: not valid TOML: a number too long or too deep a list") from None
 
 
-def _keeping_key_at_home(layers: Sequence[Layer], preset: str | None) -> Sequence[Layer]:
-    """Take the key out of a preset where another layer moves the endpoint to another host."""
+def _keeping_key_at_home(layers: Sequence[Layer], preset: Preset | None) -> Sequence[Layer]:
+    """Take the key out of a preset (the lowest layer) where another host took its place."""
     if preset is None:
         return layers
     url = at(merge(layers).values, _BASE_URL)
-    if not isinstance(url, str) or host(url) == host(PRESETS[preset].base_url):
+    if not isinstance(url, str) or host(url) == host(preset.base_url):
         return layers
     lowest, *others = layers
     return [Layer(lowest.origin, without(lowest.values, _KEY_ENV)), *others]

@@ -21,7 +21,7 @@ class Backoff(Struct, frozen=True):
 
 
 class Tries(Struct, frozen=True):
-    """What a row has had: exchanges in all, attempts (those that count), seconds since the first."""
+    """What a row has had: exchanges, attempts (those that count), seconds since the first."""
 
     exchanges: int
     attempts: int

@@ -20,7 +20,6 @@ from batchinfer.journal.manifest import Manifest, read
 from batchinfer.report.results import MergeCounts, Proof, merge, verify
 from batchinfer.report.shapes import Form
 from batchinfer.report.summary import Outputs, RunFacts, Summary, summarise
-from batchinfer.report.tally import Tally
 
 LIGHT: Final = 256 * 1024 * 1024
 """Bytes up to which a stopped run is surveyed for exact figures before it says good-bye."""

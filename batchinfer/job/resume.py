@@ -8,7 +8,7 @@ from pathlib import Path
 
 from batchinfer.config.load import load
 from batchinfer.config.schema import Config, Intake
-from batchinfer.errors import ConfigError, NoInputError, UsageError
+from batchinfer.errors import NoInputError, UsageError
 from batchinfer.job.target import MANIFEST, Target, manifests, target_of, the_unfinished, unfinished
 from batchinfer.journal.manifest import Manifest, read
 

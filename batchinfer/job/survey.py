@@ -4,8 +4,8 @@ Owns: the read-only pass that `stats`, `merge` and `verify` share. Refuses to kn
 never changes a byte and needs no lock, so a running job can be looked at.
 """
 
-import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from batchinfer.events import Counted
 from batchinfer.intake.lines import chunks
@@ -51,4 +51,4 @@ def survey(target: Target, max_line: int) -> Tally:
 def weight(target: Target) -> int:
     """Return the bytes that a survey has to read."""
     files = (target.again, target.paths.success, target.paths.failure)
-    return sum(os.stat(file).st_size for file in files if os.path.exists(file))
+    return sum(Path(file).stat().st_size for file in files if Path(file).exists())
