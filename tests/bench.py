@@ -10,7 +10,7 @@ ratios: absolute figures are the machine's.
 import argparse
 import asyncio
 import json
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -34,6 +34,7 @@ BODY: Final = json.dumps(
     {"model": "m", "messages": [{"role": "user", "content": "hello " + "x" * 200}]}
 ).encode()
 HEADERS: Final = {"content-type": "application/json"}
+_SPAN: Final = ("first_request", "last_response")
 
 
 def rows_file(folder: Path, rows: int) -> Path:
@@ -94,16 +95,9 @@ def job(path: Path, base_url: str, in_flight: int, transport: str) -> tuple[dict
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         summary = json.loads(process.stdout.read())
-        peak = _peak(process.pid)
-    return summary, peak
-
-
-def _peak(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-        return int(text.split("VmHWM:")[1].split()[0])
-    except (OSError, IndexError):  # it has ended already: the largest child so far
-        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+    return summary, usage.ru_maxrss
 
 
 def throughput(folder: Path, rows: int) -> None:
@@ -141,7 +135,8 @@ def fullness(folder: Path) -> None:
             summary, _ = job(rows_file(folder, rows), server.base_url, 50, "pyreqwest")
             metrics = _metrics(server.base_url)
         busy = metrics["simulated_busy_slot_seconds_total"]
-        span = metrics["simulated_last_answer_seconds"] - metrics["simulated_first_request_seconds"]
+        first, last = (metrics[f"simulated_{name}_time_seconds"] for name in _SPAN)
+        span = last - first
         done = summary["rows"]["succeeded"]
         print(
             f"{rows:>9,} rows: {done} answered, dispatch {span:.3f} s"

@@ -234,3 +234,13 @@ def lines_of(path: Path) -> list[Line]:
 def ok(prompts: list[str]) -> list[object]:
     """Return the default answers to these prompts."""
     return [f"ok:{prompt}" for prompt in prompts]
+
+
+def wait_for_lines(path: Path, count: int) -> None:
+    """Wait until a file holds so many lines."""
+    for _ in range(1000):
+        if path.exists() and path.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.02)
+    message = f"{path} never held {count} lines"
+    raise AssertionError(message)

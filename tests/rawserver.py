@@ -20,7 +20,13 @@ class Exchange:
 
     head: bytes
     body: bytes
+    _reader: asyncio.StreamReader
     _writer: asyncio.StreamWriter
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has closed the connection."""
+        return _ended(self._reader)
 
     @property
     def line(self) -> str:
@@ -74,7 +80,7 @@ class RawServer:
     @property
     def open(self) -> int:
         """Connections that neither side has closed."""
-        return sum(not reader.at_eof() and not reader.exception() for reader in self.readers)
+        return sum(not _ended(reader) for reader in self.readers)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -98,7 +104,7 @@ async def serve(script: Script, tls: ssl.SSLContext | None = None) -> AsyncItera
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():
-            exchange = Exchange(*await _request(reader), writer)
+            exchange = Exchange(*await _request(reader), reader, writer)
             state.exchanges.append(exchange)
             await script(exchange)
 
@@ -147,6 +153,10 @@ def closed_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _ended(reader: asyncio.StreamReader) -> bool:
+    return reader.at_eof() or reader.exception() is not None
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:

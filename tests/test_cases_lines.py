@@ -4,12 +4,11 @@ import gzip
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli import Job, ok
+from cli import Job, ok, wait_for_lines
 from fakeserver import FakeServer
 
 if sys.version_info >= (3, 14):
@@ -28,7 +27,7 @@ def _two_rows() -> tuple[bytes, bytes]:
 def test_unicode_separators_are_content_in_prompts_answers_sidecars_and_results(
     tmp_path: Path,
 ) -> None:
-    with FakeServer(lambda p, n: None) as server:
+    with FakeServer() as server:
         job = Job(tmp_path, server)
         job.data("unicode-separators")
 
@@ -42,21 +41,12 @@ def test_unicode_separators_are_content_in_prompts_answers_sidecars_and_results(
 
 
 def test_unicode_separators_survive_a_kill_and_a_resume(tmp_path: Path) -> None:
-    with FakeServer(lambda p, n: None) as server:
+    with FakeServer() as server:
         job = Job(tmp_path, server, limits__concurrency=1)
         job.data("unicode-separators")
-        third = threading.Event()
-
-        def hold_fourth(prompt: str, attempt: int) -> None:
-            if len(server.log) > 3:
-                third.wait(0)
-                server.script = None
-            return None
-
-        server.script = hold_fourth
         running = job.start_run("--set", "limits.rpm=240")
         server.wait_for_answers(3)
-        _wait_for_lines(job.file("success.jsonl"), 3)
+        wait_for_lines(job.file("success.jsonl"), 3)
         running.kill()
         before = len(server.log)
         kept = job.file("success.jsonl").read_bytes().count(b"\n")
@@ -239,12 +229,3 @@ def test_a_run_on_the_same_stream_again_sends_only_new_rows(tmp_path: Path) -> N
             assert job.outputs() == ok(prompts)
 
         assert sorted(server.prompts()) == sorted(["one", "two", "three"])
-
-
-def _wait_for_lines(path: Path, count: int) -> None:
-    pause = threading.Event()
-    for _ in range(500):
-        if path.exists() and path.read_bytes().count(b"\n") >= count:
-            return
-        pause.wait(0.02)
-    raise AssertionError(f"{path} never held {count} lines")

@@ -18,9 +18,11 @@ def main() -> NoReturn:
     code: int = Exit.BUG
     try:
         from batchinfer.cli.app import app
+        from batchinfer.cli.options import complete
 
-        app(standalone_mode=False)
-        code = Exit.OK
+        # Not standalone, the library returns the code of typer.Exit instead of ending with it.
+        returned = app(complete(sys.argv[1:]), standalone_mode=False)
+        code = returned if isinstance(returned, int) else Exit.OK
     except BatchinferError as error:
         code = _report(error)
     except KeyboardInterrupt:
@@ -41,6 +43,8 @@ def _unexpected(error: Exception) -> int:
         show(sys.stderr)
         return int(getattr(error, "exit_code", Exit.USAGE))
     if type(error).__name__ == "Abort":
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            _die_of(signal.SIGINT)
         return Exit.USAGE
     frames = "".join(traceback.format_tb(error.__traceback__))
     # Where it broke, not what it held: the text of a foreign error may carry a key or a prompt.

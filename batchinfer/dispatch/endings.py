@@ -22,6 +22,7 @@ from batchinfer.model import (
     Usage,
     Verbatim,
 )
+from batchinfer.providers import jsontext
 
 
 class Price(Struct, frozen=True):
@@ -82,13 +83,21 @@ def names_model(row: Row) -> bool:
             return "model" in fields.members
 
 
+def _mended(body: bytes) -> bytes:
+    """Keep what only a tolerant reader accepts as the value that was read, else as a string."""
+    try:
+        return jsontext.dumps(jsontext.loads(body))
+    except jsontext.UnreadableError:
+        return orjson.dumps(body.decode("utf-8", "replace"))
+
+
 def one_line(body: bytes) -> bytes:
     """Return a reply as JSON on one line: spliced if it is so already, else encoded again."""
     body = body.strip()
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return orjson.dumps(body.decode("utf-8", "replace"))
+        return _mended(body)
     return orjson.dumps(value) if b"\n" in body or b"\r" in body else body
 
 

@@ -31,33 +31,37 @@ class Chunk(Struct, frozen=True):
 
 def chunks(read: Callable[[int], bytes], max_line: int) -> Iterator[Chunk]:
     """Yield the lines of an input as chunks; `read(n)` returns up to n bytes, b"" at the end."""
-    first = offset = 0
+    first = offset = dropped = 0
     tail: list[bytes] = []
     while block := read(READ_SIZE):
         cut = block.rfind(b"\n")
         if cut < 0:
             tail.append(block)
-            _bound(tail, max_line)
+            dropped += _bound(tail, max_line)
             continue
         whole = b"".join([*tail, block[: cut + 1]])
         tail = [block[cut + 1 :]]
-        yield (chunk := _chunk(first, offset, whole, max_line))
-        first, offset = first + len(chunk.lines), offset + len(whole)
+        length = dropped + len(whole)
+        yield (chunk := _chunk(first, offset, length, whole, max_line))
+        first, offset, dropped = first + len(chunk.lines), offset + length, 0
     if rest := b"".join(tail):
-        yield _chunk(first, offset, rest + b"\n", max_line)
+        yield _chunk(first, offset, dropped + len(rest), rest + b"\n", max_line)
 
 
-def _chunk(first: int, offset: int, whole: bytes, max_line: int) -> Chunk:
+def _chunk(first: int, offset: int, length: int, whole: bytes, max_line: int) -> Chunk:
     if first == 0:
         whole = whole.removeprefix(BOM)
     lines = whole.split(b"\n")
     lines.pop()
     if len(whole) > max_line:
         lines = [line[: max_line + 1] for line in lines]
-    return Chunk(first, offset, len(whole), tuple(lines))
+    return Chunk(first, offset, length, tuple(lines))
 
 
-def _bound(tail: list[bytes], max_line: int) -> None:
-    """Drop the middle of a line that can no longer be sent, so that it costs no memory."""
-    if sum(map(len, tail)) > max_line + READ_SIZE:
-        tail[:] = [b"".join(tail)[: max_line + 1]]
+def _bound(tail: list[bytes], max_line: int) -> int:
+    """Drop what a line has beyond the bound, so that it costs no memory; return how many bytes."""
+    held = sum(map(len, tail))
+    if held <= max_line + READ_SIZE:
+        return 0
+    tail[:] = [b"".join(tail)[: len(BOM) + max_line + 1]]
+    return held - len(tail[0])

@@ -43,16 +43,19 @@ class ReadAhead:
         self._room.release()
 
     def _read(self) -> None:
-        end: BatchinferError | None = None
+        # Whatever happens here, the loop is told: it would wait for ever, or take it for the end.
+        end: BatchinferError | None = BatchinferError("the reader of the input broke")
         try:
             for chunk in self._chunks:
                 self._room.acquire()
                 if self._closed:
                     return
                 self._hand_over(chunk)
+            end = None
         except BatchinferError as error:
             end = error
-        self._hand_over(end)
+        finally:
+            self._hand_over(end)
 
     def _hand_over(self, item: Chunk | BatchinferError | None) -> None:
         try:

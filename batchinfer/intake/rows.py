@@ -18,6 +18,9 @@ from batchinfer.model import Ask, BadRow, Dialogue, Fields, Row, RowId, Verbatim
 
 KEY_BYTES: Final = 16
 
+MAX_DEPTH: Final = 200
+"""Levels of nesting in a line. A bound of our own: the interpreter's depends on who is calling."""
+
 LIFTED: Final = frozenset({"id", "custom_id", "metadata", "priority"})
 """Members that are ours and stay out of a request."""
 
@@ -33,6 +36,7 @@ PARAMETERS: Final = frozenset(
 )
 """Members that go along with a bare text; anything else beside it is the user's own data."""
 
+_TOO_DEEP: Final = "the JSON is nested too deeply"
 _decode: Final = msgspec.json.Decoder().decode
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _canonical: Final = msgspec.json.Encoder(order="sorted").encode
@@ -101,12 +105,25 @@ def _object(line: bytes, max_line: int) -> dict[str, object]:
         raise _UnfitError(_why_not_json(line, error)) from error
     if not isinstance(value, dict):
         raise _UnfitError(f"the line is {_kind(value)}, not a JSON object")
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        raise _UnfitError(_TOO_DEEP)
     return value
+
+
+def _depth(value: object) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        inner = (
+            v.values() if isinstance(v, dict) else v for v in level if isinstance(v, list | dict)
+        )
+        level = [item for items in inner for item in items if isinstance(item, list | dict)]
+    return depth
 
 
 def _why_not_json(line: bytes, error: Exception) -> str:
     if isinstance(error, RecursionError):
-        return "the JSON is nested too deeply"
+        return _TOO_DEEP
     if isinstance(error, msgspec.ValidationError):
         return "the JSON holds a number too large to be kept exactly"
     try:

@@ -8,12 +8,12 @@ import gzip
 import os
 import stat
 import sys
-from collections.abc import Callable
+import zlib
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 
-from batchinfer.errors import CannotCreateError, NoInputError
+from batchinfer.errors import CannotCreateError, NoInputError, StorageError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -39,19 +39,21 @@ class Input:
         self._raw = raw
         self._stream = stream
         self._size = size
-        self._copy: Callable[[bytes], object] = _forget
+        self._copy: tuple[Path, FileIO] | None = None
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, b"" at the end; NoInputError when it cannot be read."""
         try:
             block = self._stream.read(size) or b""
-        except (OSError, EOFError, zstd.ZstdError, ValueError) as error:
+        except (OSError, EOFError, zlib.error, zstd.ZstdError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise NoInputError(
-                f"cannot read {self.path} further: {reason or 'its compressed data is cut short'}"
-                " or damaged; what was answered is kept, running again continues"
+                f"cannot read {self.path} further:"
+                f" {reason or 'its compressed data is cut short or damaged'};"
+                " what was answered is kept, running again continues"
             ) from error
-        self._copy(block)
+        if self._copy is not None:
+            _write(*self._copy, block)
         return block
 
     def keep(self, copy: Path) -> None:
@@ -60,8 +62,7 @@ class Input:
             fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise CannotCreateError(f"cannot create {copy}: {error.strerror}") from error
-        target = FileIO(fd, "w")
-        self._copy = target.write
+        self._copy = copy, FileIO(fd, "w")
 
     def fraction(self) -> float | None:
         """Share of the file's bytes that have been read, None for a stream."""
@@ -76,10 +77,19 @@ class Input:
         """Close the file (standard input stays open)."""
         self._stream.close()
         self._raw.close()
+        if self._copy is not None:
+            self._copy[1].close()
 
 
-def _forget(_: bytes) -> None:
-    return None
+def _write(path: Path, target: FileIO, block: bytes) -> None:
+    """Write all of it; StorageError, for what is not in the copy cannot be merged later."""
+    rest = memoryview(block)
+    try:
+        while rest:
+            rest = rest[target.write(rest) :]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is closed"
+        raise StorageError(f"{path} cannot be written: {reason}") from error
 
 
 def is_stream(path: str) -> bool:

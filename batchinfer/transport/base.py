@@ -4,6 +4,7 @@ Owns: the Transport protocol and its promises (one contract suite proves them fo
 Refuses to know: which HTTP client does the work, rows, retries.
 """
 
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
@@ -57,7 +58,8 @@ class Transport(Protocol):
         and its kind is in NEVER_SENT only where no byte of the request left. Lasts at most
         `total` seconds, however the server drips. Never waits for a free connection.
         `headers` must not change between calls that pass the same object. Raises ConfigError for
-        a header value that cannot be sent, and lets a cancellation pass.
+        a header value that cannot be sent, and lets a cancellation pass: its connection is closed
+        at once or, where the library cannot, when the exchange ends or `total` is over.
         """
         ...
 
@@ -79,11 +81,12 @@ def settings_from(timeouts: Timeouts, environ: Mapping[str, str]) -> TransportSe
 
 
 def read_ca_file(path: str) -> bytes:
-    """Return the PEM bytes at `path`; unreadable or not PEM: ConfigError."""
+    """Return the PEM bytes at `path`; unreadable or without a certificate: ConfigError."""
     try:
         pem = Path(path).read_bytes()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        raise ConfigError(f"SSL_CERT_FILE ({path}) holds no usable PEM certificate") from None
     except OSError as error:
         raise ConfigError(f"SSL_CERT_FILE ({path}) cannot be read: {error.strerror}") from None
-    if b"-----BEGIN" not in pem:
-        raise ConfigError(f"SSL_CERT_FILE ({path}) holds no PEM certificate")
     return pem

@@ -79,6 +79,7 @@ class HttpxTransport:
         self._limits = settings
         self._lanes: dict[str, _Lane] = {}
         self._trust: ssl.SSLContext | None = None
+        self._closed = False
         self._headers: tuple[Mapping[str, str], httpx.Headers] | None = None
         self._extensions: dict[str, object] = {
             "timeout": {
@@ -125,7 +126,7 @@ class HttpxTransport:
         except TimeoutError:
             outcome = fault(FaultKind.TOTAL_TIMEOUT, lane.where, self._limits)
         finally:
-            if isinstance(outcome, Reply):
+            if isinstance(outcome, Reply) and not self._closed:
                 lane.idle.append(transport)
             else:
                 await transport.aclose()
@@ -133,9 +134,8 @@ class HttpxTransport:
 
     async def aclose(self) -> None:
         """Close every idle connection; those in use close with their request."""
-        lanes = list(self._lanes.values())
-        self._lanes.clear()
-        for lane in lanes:
+        self._closed = True
+        for lane in self._lanes.values():
             while lane.idle:
                 await lane.idle.pop().aclose()
 
@@ -180,12 +180,16 @@ class HttpxTransport:
         return httpx.Proxy(proxy.url, ssl_context=self._shared_trust() if tls else None)
 
     def _shared_trust(self) -> ssl.SSLContext:
-        """One context for all transports: to read the authorities takes some 20 ms each time."""
+        """Return one context for all transports: reading the authorities takes some 20 ms.
+
+        Trusted are certifi's, the system's and those of the CA file, as the fast transport does.
+        """
         if self._trust is None:
             self._trust = httpx.create_ssl_context(trust_env=False)
+            self._trust.load_default_certs()
             if self._limits.ca_file is not None:
                 pem = read_ca_file(self._limits.ca_file)
-                self._trust.load_verify_locations(cadata=pem.decode("ascii", "replace"))
+                self._trust.load_verify_locations(cadata=pem.decode("ascii", "ignore"))
         return self._trust
 
 

@@ -2,6 +2,9 @@
 
 Owns: the one place that knows pyreqwest: building its client, reading a body within the cap,
 telling its exceptions apart. Refuses to know: everything wire.py settles for both adapters.
+
+A request that is cancelled runs on unseen, for pyreqwest cannot abort it: `total` ends it at the
+latest.
 """
 
 import asyncio

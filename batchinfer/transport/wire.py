@@ -31,6 +31,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?|")
 _OWN_FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection", "host"})
+_MAX_DIGITS: Final = 20
 _ZLIB_WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 47}
 
 _WORDS: Final[dict[FaultKind, str]] = {
@@ -105,7 +106,7 @@ def fault(kind: FaultKind, where: str, limits: TransportSettings, why: str = "")
 def announced_size(headers: Mapping[str, str]) -> int | None:
     """Return the body's announced length in bytes; None where there is none to be trusted."""
     length = headers.get("content-length", "")
-    return int(length) if length.isdecimal() and len(length) < len("9" * 19) else None
+    return int(length) if length.isdecimal() and len(length) <= _MAX_DIGITS else None
 
 
 def whole_reply(reply: Reply, where: str, limits: TransportSettings) -> Reply | Fault:
