@@ -73,7 +73,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jump.now
 
     def run_in_executor(  # type: ignore[override]  # a future of this loop, for a call in it
-        self, executor: object, func: Callable[..., T], *args: Any
+        self, _: object, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.create_future()
 

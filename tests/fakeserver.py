@@ -108,6 +108,7 @@ class FakeServer:
         self._attempts: Counter[str] = Counter()
         self._held: list[asyncio.Event] = []
         self._open = False
+        self._server: asyncio.Server | None = None
         self._connections = itertools.count()
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -149,6 +150,20 @@ class FakeServer:
         self._open = True
         self._loop.call_soon_threadsafe(lambda: [event.set() for event in self._held])
 
+    def shut(self) -> None:
+        """Go away: refuse new connections and drop those that are open."""
+        gone = threading.Event()
+
+        def close() -> None:
+            if self._server is not None:
+                self._server.close()
+            for task in self._tasks:
+                task.cancel()
+            gone.set()
+
+        self._loop.call_soon_threadsafe(close)
+        assert gone.wait(10)
+
     # ── the server ───────────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Self:
@@ -170,9 +185,9 @@ class FakeServer:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         serving = asyncio.start_server(self._serve, sock=self._listener, limit=2**26)
-        server = self._loop.run_until_complete(serving)
+        self._server = self._loop.run_until_complete(serving)
         self._loop.run_forever()
-        server.close()
+        self._server.close()
         for task in self._tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))

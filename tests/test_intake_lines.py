@@ -1,6 +1,7 @@
 import io
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def test_a_line_over_the_bound_is_cut_to_one_byte_more_wherever_the_blocks_end(
     assert sum(chunk.length for chunk in found) == len(data)
 
 
-def test_an_endless_line_is_read_in_bounded_memory() -> None:
+def test_an_endless_line_is_read_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     max_line, blocks = 1000, 400
     largest = 0
 
@@ -113,7 +114,6 @@ def test_an_endless_line_is_read_in_bounded_memory() -> None:
         yield b"\n{}\n"
 
     feed = endless()
-    seen = []
     original = lines._bound
 
     def watching(tail: list[bytes], bound: int) -> int:
@@ -122,11 +122,8 @@ def test_an_endless_line_is_read_in_bounded_memory() -> None:
         largest = max(largest, sum(map(len, tail)))
         return dropped
 
-    lines._bound = watching
-    try:
-        seen = list(chunks(lambda _: next(feed, b""), max_line))
-    finally:
-        lines._bound = original
+    monkeypatch.setattr(lines, "_bound", watching)
+    seen = list(chunks(lambda _: next(feed, b""), max_line))
 
     assert largest <= max_line + READ_SIZE
     assert lines_of(seen) == [b"x" * (max_line + 1), b"{}"]

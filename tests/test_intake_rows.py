@@ -103,7 +103,10 @@ def test_a_request_body_goes_on_without_what_is_ours(
 
     assert row.id == "c"
     assert isinstance(row.ask, Fields)
-    assert {k: json.loads(v) for k, v in row.ask.members.items()} == {member: asked, "foo": [1.5]}
+    assert {k: json.loads(bytes(v)) for k, v in row.ask.members.items()} == {
+        member: asked,
+        "foo": [1.5],
+    }
 
 
 def test_a_members_bytes_are_kept_as_they_were_written() -> None:
@@ -126,7 +129,10 @@ def test_parameters_beside_a_bare_text_go_along_and_other_members_do_not() -> No
     ask = row_of({"prompt": "Hi", "temperature": 0.50, "model": "x", "label": "mine"}).ask
 
     assert isinstance(ask, Dialogue)
-    assert {k: json.loads(v) for k, v in ask.members.items()} == {"temperature": 0.5, "model": "x"}
+    assert {k: json.loads(bytes(v)) for k, v in ask.members.items()} == {
+        "temperature": 0.5,
+        "model": "x",
+    }
 
 
 def test_a_bare_text_is_preceded_by_the_configured_system_message() -> None:
@@ -145,8 +151,15 @@ def test_only_a_chat_has_a_system_message() -> None:
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [(5, "a number"), (None, "null"), (True, "true"), (False, "false"), (["a"], "a list")]
-    + [({"a": 1}, "an object"), (1.5, "a number")],
+    [
+        (5, "a number"),
+        (None, "null"),
+        (True, "true"),
+        (False, "false"),
+        (["a"], "a list"),
+        ({"a": 1}, "an object"),
+        (1.5, "a number"),
+    ],
 )
 def test_a_bare_prompt_that_is_no_text_is_a_bad_row(value: object, kind: str) -> None:
     assert reason({"prompt": value}) == f"prompt is {kind}; it must be a string"
@@ -262,11 +275,10 @@ def test_nesting_is_bounded_by_the_line_alone_and_not_by_who_asks(
         lifted = b'"custom_id":"1","url":"/v1/x",' if member == b'"body":' else b""
         return b"{" + lifted + member + opened * levels + inner + closed * levels + b"}"
 
-    assert isinstance(parse(0, nested(MAX_DEPTH - 1), recipe), (Row, BadRow))
-    assert "nested too deeply" not in getattr(
-        parse(0, nested(MAX_DEPTH - 1), recipe), "message", ""
-    )
-    for levels in (MAX_DEPTH, 500, *range(960, 1001), 1800):
+    allowed = parse(0, nested(MAX_DEPTH - 1), recipe)
+
+    assert "nested" not in getattr(allowed, "message", "")
+    for levels in (MAX_DEPTH, 500, *range(960, 1001), 1500):
         assert reason(nested(levels), recipe) == "the JSON is nested too deeply"
 
 
@@ -296,8 +308,22 @@ VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3)
 )
 NAMES = st.sampled_from(
-    ["id", "custom_id", "metadata", "priority", "prompt", "text", "messages", "input", "model"]
-    + ["body", "url", "method", "temperature", "stream"]
+    [
+        "id",
+        "custom_id",
+        "metadata",
+        "priority",
+        "prompt",
+        "text",
+        "messages",
+        "input",
+        "model",
+        "body",
+        "url",
+        "method",
+        "temperature",
+        "stream",
+    ]
 )
 OBJECTS = st.dictionaries(NAMES | TEXTS, VALUES | st.just("/v1/x"), max_size=6)
 RECIPES = st.sampled_from(
@@ -367,10 +393,15 @@ def test_a_changed_or_added_member_changes_the_key(
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(b'{"a":1}', b'{"a":1.0}'), (b'{"a":1}', b'{"a":true}'), (b'{"a":1}', b'{"a":"1"}')]
-    + [(b'{"a":null}', b"{}"), (b'{"a":[1,2]}', b'{"a":[2,1]}')]
-    + [(b'{"id":1,"prompt":"x"}', b'{"id":2,"prompt":"x"}')]
-    + [(b'{"a":123456789012345678901}', b'{"a":123456789012345678902}')],
+    [
+        (b'{"a":1}', b'{"a":1.0}'),
+        (b'{"a":1}', b'{"a":true}'),
+        (b'{"a":1}', b'{"a":"1"}'),
+        (b'{"a":null}', b"{}"),
+        (b'{"a":[1,2]}', b'{"a":[2,1]}'),
+        (b'{"id":1,"prompt":"x"}', b'{"id":2,"prompt":"x"}'),
+        (b'{"a":123456789012345678901}', b'{"a":123456789012345678902}'),
+    ],
 )
 def test_values_that_are_not_the_same_json_have_different_keys(one: bytes, other: bytes) -> None:
     assert key_of(one) != key_of(other)
@@ -396,11 +427,15 @@ def test_metadata_of_a_data_row_is_content_for_a_template_may_use_it() -> None:
 
 # ── any bytes at all ─────────────────────────────────────────────────────────────────────────
 
+
+def with_junk(line: bytes, at: int, junk: bytes) -> bytes:
+    at %= len(line) + 1
+    return line[:at] + junk + line[at:]
+
+
 ALMOST = st.builds(
-    lambda value, at, junk: (
-        lambda text: text[: at % (len(text) + 1)] + junk + text[at % (len(text) + 1) :]
-    )(line_of(value)),
-    OBJECTS,
+    with_junk,
+    OBJECTS.map(line_of),
     st.integers(0, 500),
     st.binary(max_size=3)
     | st.sampled_from([b"\\ud83d", b"\xff", b"\xed\xa0\x80", b"\\u0000", b"1e999", b"[" * 1200]),
@@ -424,7 +459,7 @@ def test_any_bytes_give_a_row_or_a_bad_row_and_identify_says_the_same(
 def test_what_is_not_utf8_is_a_bad_row_and_reaches_no_body(
     junk: bytes, line: bytes, at: int
 ) -> None:
-    line = line[: at % (len(line) + 1)] + junk + line[at % (len(line) + 1) :]
+    line = with_junk(line, at, junk)
     row = parse(0, line, CHAT)
     try:
         line.decode()

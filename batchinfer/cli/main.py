@@ -7,9 +7,11 @@ import os
 import signal
 import sys
 import traceback
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from batchinfer.errors import BatchinferError, Exit
+
+_CTRL_C: Final = 128 + signal.SIGINT
 
 
 def main() -> NoReturn:
@@ -20,9 +22,11 @@ def main() -> NoReturn:
         from batchinfer.cli.app import app
         from batchinfer.cli.options import complete
 
-        # Not standalone, the library returns the code of typer.Exit instead of ending with it.
+        # Not standalone, the library returns the code of typer.Exit; of Ctrl-C it makes 130.
         returned = app(complete(sys.argv[1:]), standalone_mode=False)
         code = returned if isinstance(returned, int) else Exit.OK
+        if code == _CTRL_C:
+            _die_of(signal.SIGINT)
     except BatchinferError as error:
         code = _report(error)
     except KeyboardInterrupt:
@@ -31,6 +35,8 @@ def main() -> NoReturn:
         code = _no_reader()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else Exit.USAGE
+        if isinstance(end.__context__, BrokenPipeError):
+            code = _no_reader()
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must end with its own code)
         code = _unexpected(error)
     sys.exit(code)
@@ -43,8 +49,6 @@ def _unexpected(error: Exception) -> int:
         show(sys.stderr)
         return int(getattr(error, "exit_code", Exit.USAGE))
     if type(error).__name__ == "Abort":
-        if isinstance(error.__cause__, KeyboardInterrupt):
-            _die_of(signal.SIGINT)
         return Exit.USAGE
     frames = "".join(traceback.format_tb(error.__traceback__))
     # Where it broke, not what it held: the text of a foreign error may carry a key or a prompt.

@@ -75,8 +75,8 @@ class Input:
 
     def close(self) -> None:
         """Close the file (standard input stays open)."""
-        self._stream.close()
         self._raw.close()
+        self._stream.close()
         if self._copy is not None:
             self._copy[1].close()
 

@@ -16,7 +16,7 @@ from batchinfer.job.run import Ended
 from batchinfer.job.survey import input_lines, survey, weight
 from batchinfer.job.takeover import RUNNING
 from batchinfer.job.target import Target
-from batchinfer.journal.manifest import Manifest, read
+from batchinfer.journal.manifest import Manifest, read, write
 from batchinfer.report.results import MergeCounts, Proof, merge, verify
 from batchinfer.report.shapes import Form
 from batchinfer.report.summary import Outputs, RunFacts, Summary, summarise
@@ -44,16 +44,24 @@ def prove(target: Target, max_line: int) -> Proof:
 def finish(target: Target, ended: Ended, max_line: int) -> Summary:
     """Write the results of a run that went through, and return its summary.
 
+    Time and speed are this run's; all other figures are the whole job's.
+
     A run that was stopped leaves the results file as it was; its rows are counted by a survey
     where that is quick, and are unknown otherwise.
     """
     tally = ended.tally
     if ended.reason is None:
-        write_results(target, max_line)
+        if not (ended.repeated and target.paths.results.exists()):
+            write_results(target, max_line)
+        write(target.paths.manifest, ended.manifest)
     elif not target.streamed and weight(target) <= LIGHT:
         tally = survey(target, max_line)
-    facts = _facts(target, ended.manifest, ended.tally.settled)
-    return summarise(tally, structs.replace(facts, transport=ended.transport))
+    facts = structs.replace(
+        _facts(target, ended.manifest, ended.tally.settled),
+        elapsed_s=ended.seconds,
+        transport=ended.transport,
+    )
+    return summarise(tally, facts)
 
 
 def status(target: Target, max_line: int) -> Summary:

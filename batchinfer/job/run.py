@@ -6,8 +6,7 @@ what a signal does. Refuses to know: how progress is shown, and the command line
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +29,7 @@ from batchinfer.job.endpoint import open_way
 from batchinfer.job.history import History, recall
 from batchinfer.job.live import View, shown, signals
 from batchinfer.job.target import Target, make_folder, raise_file_limit
-from batchinfer.journal.manifest import Manifest, read, write
-from batchinfer.journal.replay import repair
+from batchinfer.journal.manifest import Manifest, write
 from batchinfer.journal.writer import JournalWriter
 from batchinfer.model import BadRow, ErrorClass, Row
 from batchinfer.report.gauges import Gauges
@@ -41,6 +39,12 @@ try:
     from uvloop import new_event_loop
 except ImportError:  # the extra `fast` is not installed
     from asyncio import new_event_loop  # type: ignore[assignment]  # uvloop's is narrower
+
+FINISHED: Final = "finished"
+MERGING: Final = "merging"
+BROKEN: Final = "broken"
+"""How a run ended: all rows have their ending, and stand in the results; all have it, but are not
+merged yet; something broke that should not have."""
 
 SLOW_ABOVE: Final = 100
 """Requests in flight above which the portable transport is worth a word."""
@@ -66,12 +70,18 @@ class Frontend(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """A run that is over: manifest, tally, why it stopped early (None: it did not), transport."""
+    """A run that is over: manifest, tally, why it stopped early (None: it did not), transport.
+
+    `seconds`: how long this run was at work; the manifest adds up all runs of the job.
+    `repeated`: it found the same input and a job that was finished, and settled nothing.
+    """
 
     manifest: Manifest
     tally: Tally
     reason: BatchinferError | None
     transport: str
+    seconds: float
+    repeated: bool = False
 
 
 def run(
@@ -86,36 +96,18 @@ def run(
     make_folder(target)
     source = open_input(target.input)
     try:
-        with _journal(target, options, front.say) as journal:
-            if journal.healed:
-                front.say(f"a record torn by a crash ({journal.healed} bytes) was removed")
-            manifest = takeover.begin(target, config, front.say)
+        with takeover.open_journal(
+            target, front.say, fresh=options.fresh, mend=options.repair
+        ) as journal:
+            before, manifest = takeover.begin(target, config, front.say)
             if target.streamed:
                 source.keep(Path(target.again))
             session = _Session(target, config, again, options.grace, front)
-            return session.run(source, journal, manifest, env)
+            ended = session.run(source, journal, manifest, env)
     finally:
         source.close()
-
-
-@contextmanager
-def _journal(
-    target: Target, options: Options, say: Callable[[str], None]
-) -> Iterator[JournalWriter]:
-    paths = target.paths
-    before = read(paths.manifest)
-    holder = before.holder if before else ""
-    if options.repair:
-        moved = repair(paths.success, paths.failure, holder)
-        say(
-            f"repaired: {moved.success} success and {moved.failure} failure records were damaged;"
-            f" {moved.success} rows will be sent, and billed, again"
-        )
-    if options.fresh:
-        with JournalWriter(paths.success, paths.failure, holder):
-            takeover.set_aside(target, say)
-    with JournalWriter(paths.success, paths.failure, holder) as journal:
-        yield journal
+    same = before is not None and before.ended == FINISHED and before.input == manifest.input
+    return structs.replace(ended, repeated=same and not ended.tally.settled)
 
 
 class _Session:
@@ -146,27 +138,28 @@ class _Session:
         """Replay, dispatch, and write down how it ended."""
         history = recall(self._target.paths, self._tally.fold)
         began = time.monotonic()
-        reason: BatchinferError | None = None
-        unanswered, name = 0, ""
+        ended, reason, unanswered, seconds = BROKEN, None, 0, 0.0
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 pool, attempt, name = runner.run(self._drive(source, journal, history, env))
-            reason, unanswered = pool.reason, attempt.unanswered
+            ended, reason, unanswered = _how(pool.reason), pool.reason, attempt.unanswered
         except BatchinferError as error:
-            reason = error
+            ended, reason = _how(error), error
             raise
         finally:
+            seconds = time.monotonic() - began
             manifest = structs.replace(
                 manifest,
-                ended=_how(reason),
+                ended=ended,
                 reason=None if reason is None else str(reason),
                 updated_at=wiring.stamp(),
-                elapsed_s=manifest.elapsed_s + time.monotonic() - began,
+                elapsed_s=manifest.elapsed_s + seconds,
                 possibly_rebilled=manifest.possibly_rebilled + unanswered,
             )
-            write(self._target.paths.manifest, manifest)
+            on_disk = MERGING if ended == FINISHED else ended
+            write(self._target.paths.manifest, structs.replace(manifest, ended=on_disk))
         self._remark(history)
-        return Ended(manifest, self._tally, reason, name)
+        return Ended(manifest, self._tally, reason, name, seconds)
 
     async def _drive(
         self, source: Input, journal: JournalWriter, history: History, env: Mapping[str, str]
@@ -244,5 +237,5 @@ class _Session:
 
 def _how(reason: BatchinferError | None) -> str:
     if reason is None:
-        return "finished"
+        return FINISHED
     return "interrupted" if isinstance(reason, InterruptedRunError) else "partial"

@@ -6,7 +6,8 @@ manifest of a run that begins. Refuses to know: rows. The caller holds the lock.
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,12 +21,42 @@ from batchinfer.errors import FingerprintError
 from batchinfer.job.target import Target
 from batchinfer.job.wiring import concurrency, stamp
 from batchinfer.journal.manifest import Input, Manifest, read, write
+from batchinfer.journal.replay import repair
+from batchinfer.journal.writer import JournalWriter
 
 RUNNING = "running"
 
 
-def begin(target: Target, config: Config, say: Callable[[str], None]) -> Manifest:
-    """Write and return the manifest of a run that begins; FingerprintError: another config."""
+@contextmanager
+def open_journal(
+    target: Target, say: Callable[[str], None], *, fresh: bool, mend: bool
+) -> Iterator[JournalWriter]:
+    """Lock and open the sidecars; `mend` damage, or set the earlier files aside, before that."""
+    paths = target.paths
+    before = read(paths.manifest)
+    holder = before.holder if before else ""
+    if mend:
+        moved = repair(paths.success, paths.failure, holder)
+        say(
+            f"repaired: {moved.success} success and {moved.failure} failure records were damaged;"
+            f" {moved.success} rows will be sent, and billed, again"
+        )
+    if fresh:
+        with JournalWriter(paths.success, paths.failure, holder):
+            set_aside(target, say)
+    with JournalWriter(paths.success, paths.failure, holder) as journal:
+        if journal.healed:
+            say(f"a record torn by a crash ({journal.healed} bytes) was removed")
+        yield journal
+
+
+def begin(
+    target: Target, config: Config, say: Callable[[str], None]
+) -> tuple[Manifest | None, Manifest]:
+    """Write the manifest of a run that begins; return that of the last run and the new one.
+
+    Raises FingerprintError where the sidecars belong to another configuration.
+    """
     before = read(target.paths.manifest)
     now = stamp()
     manifest = Manifest(
@@ -51,7 +82,7 @@ def begin(target: Target, config: Config, say: Callable[[str], None]) -> Manifes
             possibly_rebilled=before.possibly_rebilled + _crashed(before, say),
         )
     write(target.paths.manifest, manifest)
-    return manifest
+    return before, manifest
 
 
 def identity(target: Target) -> Input:

@@ -50,6 +50,8 @@ class ProxySetting(Struct, frozen=True):
             raise self._unusable("is a SOCKS proxy, which is not supported")
         if parts.scheme not in _SCHEMES:
             raise self._unusable("is not an http:// or https:// address")
+        if "@" in parts.path + parts.query + parts.fragment:
+            raise self._unusable("has a user name or password that is not percent-encoded")
         if not host or not text.isprintable() or " " in text:
             raise self._unusable("names no host")
         return Proxy(text, f"{host}:{_SCHEMES[parts.scheme] if port is None else port}")
