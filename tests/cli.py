@@ -145,11 +145,11 @@ class Job:
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────
 
-    def start(self, *arguments: str, stdin: int | None = None, shell: str = "") -> Running:
-        """Start a command as given; `shell`: what a shell does before it becomes the command."""
+    def start(self, *arguments: str, stdin: int | None = None, before: str = "") -> Running:
+        """Start a command as given; `before`: what a shell does before it becomes the command."""
         command: tuple[str, ...] = (*COMMAND, *arguments)
-        if shell:
-            command = ("sh", "-c", f'{shell}; exec "$@"', "sh", *command)
+        if before:
+            command = ("sh", "-c", f'{before}; exec "$@"', "sh", *command)
         process = subprocess.Popen(
             command,
             cwd=self.folder,
@@ -162,9 +162,9 @@ class Job:
         self._closers.append(running.end)
         return running
 
-    def start_run(self, *arguments: str, shell: str = "") -> Running:
+    def start_run(self, *arguments: str, before: str = "") -> Running:
         """Start `run` on the input."""
-        return self.start("run", *self._named(arguments), shell=shell)
+        return self.start("run", *self._named(arguments), before=before)
 
     def command(self, *arguments: str) -> Ended:
         """Run a command to its end."""

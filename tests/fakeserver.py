@@ -109,6 +109,7 @@ class FakeServer:
         self._held: list[asyncio.Event] = []
         self._open = False
         self._server: asyncio.Server | None = None
+        self._ready = threading.Event()
         self._connections = itertools.count()
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,7 +149,12 @@ class FakeServer:
     def release(self) -> None:
         """Let all held requests go on, and hold none from now on."""
         self._open = True
-        self._loop.call_soon_threadsafe(lambda: [event.set() for event in self._held])
+
+        def release() -> None:
+            for event in self._held:
+                event.set()
+
+        self._loop.call_soon_threadsafe(release)
 
     def shut(self) -> None:
         """Go away: refuse new connections and drop those that are open."""
@@ -168,6 +174,7 @@ class FakeServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
+        assert self._ready.wait(10)
         return self
 
     def __exit__(
@@ -186,6 +193,7 @@ class FakeServer:
         asyncio.set_event_loop(self._loop)
         serving = asyncio.start_server(self._serve, sock=self._listener, limit=2**26)
         self._server = self._loop.run_until_complete(serving)
+        self._ready.set()
         self._loop.run_forever()
         self._server.close()
         for task in self._tasks:

@@ -23,7 +23,7 @@ def test_no_window_holds_more_requests_than_the_limit_at_the_start_or_after_a_st
     tmp_path: Path,
 ) -> None:
     with FakeServer() as server:
-        server.script = lambda prompt, _: answer("x", hold=20 <= len(server.log) < 60)
+        server.script = lambda *_: answer("x", hold=20 <= len(server.log) < 60)
         job = Job(tmp_path, server, limits__rpm=1200, limits__concurrency=24)
         job.plain(90)
         running = job.start_run()
@@ -41,7 +41,7 @@ def test_no_window_holds_more_requests_than_the_limit_at_the_start_or_after_a_st
 
 def test_no_window_holds_more_tokens_than_the_limit(tmp_path: Path) -> None:
     usage = {"prompt_tokens": 400, "completion_tokens": 100, "total_tokens": 500}
-    with FakeServer(lambda prompt, attempt: answer("x", usage=usage)) as server:
+    with FakeServer(lambda *_: answer("x", usage=usage)) as server:
         # 600,000 a minute are 20 answers of 500 tokens a second.
         job = Job(tmp_path, server, limits__tpm=600_000, limits__concurrency=4)
         job.plain(60)
@@ -56,7 +56,7 @@ def test_no_window_holds_more_tokens_than_the_limit(tmp_path: Path) -> None:
 def test_a_spent_quota_stops_the_run_at_once_and_leaves_rows_pending(tmp_path: Path) -> None:
     error = {"code": "insufficient_quota", "type": "insufficient_quota", "message": "pay first"}
     with FakeServer() as server:
-        server.script = lambda prompt, _: refuse(429, error) if len(server.log) > 5 else None
+        server.script = lambda *_: refuse(429, error) if len(server.log) > 5 else None
         job = Job(tmp_path, server)
         prompts = job.plain(50)
 
@@ -157,7 +157,7 @@ def test_a_server_that_drips_is_cut_off_at_the_total_timeout(
 
 
 def test_a_row_is_given_up_at_its_deadline(tmp_path: Path) -> None:
-    with FakeServer(lambda prompt, attempt: refuse(500, {"message": "broken"})) as server:
+    with FakeServer(lambda *_: refuse(500, {"message": "broken"})) as server:
         job = Job(tmp_path, server, retry__attempts=1000, timeouts__deadline=0.6)
         job.plain(1)
 
@@ -170,7 +170,7 @@ def test_a_row_is_given_up_at_its_deadline(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_connection_that_breaks_is_made_again(tmp_path: Path, transport: str) -> None:
-    with FakeServer(lambda prompt, attempt: RESET if attempt == 1 else None) as server:
+    with FakeServer(lambda _, attempt: RESET if attempt == 1 else None) as server:
         job = Job(tmp_path, server, endpoint__transport=transport)
         prompts = job.plain(8)
 

@@ -68,7 +68,7 @@ def test_blank_lines_before_an_answer_are_allowed_and_nothing_but_them_is_tried_
 
 
 def test_a_body_that_stays_empty_is_called_so(tmp_path: Path) -> None:
-    with FakeServer(lambda prompt, attempt: Step(body=b"")) as server:
+    with FakeServer(lambda *_: Step(body=b"")) as server:
         job = Job(tmp_path, server)
         job.plain(1)
 
@@ -152,7 +152,7 @@ def test_cached_tokens_are_billed_once_and_at_their_own_price(tmp_path: Path) ->
         "p r004": usage | {"prompt_tokens_details": more_than_all},
     }
     prices = {"input": 10, "cached": 1, "output": 20}
-    with FakeServer(lambda prompt, attempt: answer("x", usage=usages[prompt])) as server:
+    with FakeServer(lambda prompt, _: answer("x", usage=usages[prompt])) as server:
         job = Job(tmp_path, server, **{f'prices."m".{k}': v for k, v in prices.items()})
         job.plain(4)
 

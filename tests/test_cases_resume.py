@@ -21,7 +21,7 @@ def _hold_after(server: FakeServer, answers: int) -> None:
 
 def _slow(seconds: float) -> Script:
     """Answer everything after so long."""
-    return lambda prompt, attempt: answer(f"ok:{prompt}", delay=seconds)
+    return lambda prompt, _: answer(f"ok:{prompt}", delay=seconds)
 
 
 def _killed_after(job: Job, server: FakeServer, answers: int) -> None:
@@ -279,6 +279,19 @@ def test_another_configuration_is_refused_by_name_before_a_request_or_a_change(
 
         assert len(server.log) == log
         assert job.files() == before
+
+
+def test_a_configuration_that_brought_no_record_may_still_be_mended(tmp_path: Path) -> None:
+    with FakeServer(lambda *_: refuse(404, {"code": "model_not_found"})) as server:
+        job = Job(tmp_path, server)
+        prompts = job.plain(3)
+        assert job.run("--set", "endpoint.model=typo").code == 78
+        server.script = None
+
+        ended = job.run()
+
+        assert ended.code == 0, ended.err
+        assert job.outputs() == ok(prompts)
 
 
 def test_another_pace_is_no_other_job(tmp_path: Path) -> None:

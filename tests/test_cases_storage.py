@@ -1,7 +1,6 @@
 """Two processes on one job, a full disk, memory: the real command line and the real files."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ MEMORY_BOUND_KB = 30 * 1024
 
 def _long(size: int) -> Script:
     """Answer everything with so many characters after the prompt."""
-    return lambda prompt, attempt: answer(f"{prompt} " + "x" * size)
+    return lambda prompt, _: answer(f"{prompt} " + "x" * size)
 
 
 # ── two processes ────────────────────────────────────────────────────────────────────────────
@@ -23,7 +22,7 @@ def _long(size: int) -> Script:
 def test_a_second_process_leaves_at_once_without_a_request_or_a_change(
     tmp_path: Path, second: str
 ) -> None:
-    with FakeServer(lambda prompt, attempt: Step(hold=True)) as server:
+    with FakeServer(lambda *_: Step(hold=True)) as server:
         job = Job(tmp_path, server, limits__concurrency=2)
         prompts = job.plain(10)
         running = job.start_run()
@@ -35,7 +34,7 @@ def test_a_second_process_leaves_at_once_without_a_request_or_a_change(
 
         assert ended.code == 75, ended.err
         assert "another process" in ended.err
-        assert f"pid {running.process.pid}" in ended.err
+        assert f"process {running.process.pid} on " in ended.err
         assert job.files() == before
         assert len(server.log) == 2
 
@@ -49,7 +48,7 @@ def test_a_second_process_leaves_at_once_without_a_request_or_a_change(
 def test_a_job_can_be_looked_at_while_it_runs(tmp_path: Path) -> None:
     with FakeServer() as server:
         job = Job(tmp_path, server)
-        server.script = lambda prompt, _: Step(hold=True) if len(server.log) > 3 else None
+        server.script = lambda *_: Step(hold=True) if len(server.log) > 3 else None
         job.plain(10)
         running = job.start_run()
         wait_for_lines(job.file("success.jsonl"), 3)
@@ -71,7 +70,7 @@ def test_a_job_can_be_looked_at_while_it_runs(tmp_path: Path) -> None:
 def test_two_inputs_with_one_output_are_one_job_and_the_second_process_is_refused(
     tmp_path: Path,
 ) -> None:
-    with FakeServer(lambda prompt, attempt: Step(hold=True)) as server:
+    with FakeServer(lambda *_: Step(hold=True)) as server:
         job = Job(tmp_path, server, output__prefix=str(tmp_path / "shared"))
         job.prefix = str(tmp_path / "shared")
         job.plain(4)
@@ -116,7 +115,7 @@ def test_a_disk_that_takes_no_more_stops_the_run_and_what_it_took_is_never_paid_
         job = Job(tmp_path, server, limits__concurrency=2)
         prompts = job.plain(100)
 
-        stopped = job.start_run(shell="ulimit -f 200").wait()
+        stopped = job.start_run(before="ulimit -f 200").wait()
 
         assert stopped.code == 74, stopped.err
         assert "Traceback" not in stopped.err
@@ -147,7 +146,7 @@ def test_results_that_do_not_fit_leave_the_old_ones_and_can_be_merged_later(
         # Inputs are repeated in the results, so these are the larger file.
         job.rows([{"id": n, "prompt": f"{n}", "metadata": "y" * 9000} for n in range(20)])
 
-        stopped = job.start_run(shell="ulimit -f 200").wait()
+        stopped = job.start_run(before="ulimit -f 200").wait()
 
         assert stopped.code == 74, stopped.err
         assert "Traceback" not in stopped.err
@@ -162,7 +161,7 @@ def test_a_copy_of_standard_input_that_does_not_fit_stops_the_run(tmp_path: Path
         job.rows([{"id": n, "prompt": f"{n}", "metadata": "y" * 9000} for n in range(200)])
         arguments = ("run", "-", "--config", str(job.config), "--output", str(tmp_path / "out"))
         with job.input.open("rb") as stream:
-            running = job.start(*arguments, stdin=stream.fileno(), shell="ulimit -f 800")
+            running = job.start(*arguments, stdin=stream.fileno(), before="ulimit -f 800")
 
             stopped = running.wait(20)
 
@@ -178,10 +177,10 @@ def test_an_output_that_cannot_be_created_is_said_before_a_request(tmp_path: Pat
         (tmp_path / "file").write_text("no folder")
         (tmp_path / "taken.success.jsonl").mkdir()
 
-        for output in ("file/out", "taken"):
+        for output, named in (("file/out", "file"), ("taken", "taken.success.jsonl")):
             ended = job.run("--output", str(tmp_path / output))
             assert ended.code == 73, ended.err
-            assert output in ended.err
+            assert f"{tmp_path / named}:" in ended.err
         assert server.log == []
 
 
@@ -207,7 +206,7 @@ def test_what_a_run_writes_is_for_its_user_alone(tmp_path: Path) -> None:
         assert job.run().code == 0
 
         for name in ("success.jsonl", "failure.jsonl", "run.json", "results.jsonl"):
-            assert os.stat(job.file(name)).st_mode & 0o077 == 0, name
+            assert job.file(name).stat().st_mode & 0o077 == 0, name
 
 
 # ── memory ───────────────────────────────────────────────────────────────────────────────────
@@ -251,7 +250,7 @@ def test_memory_of_a_resume_grows_by_little_more_than_an_index(tmp_path: Path) -
             job.input.write_text("".join(lines))
             assert job.start_run().wait(90).code == 0
             job.input.write_text("".join([*lines, '{"id":-1,"prompt":"new"}\n']))
-            server.script = lambda prompt, attempt: Step(hold=True)
+            server.script = lambda *_: Step(hold=True)
             running = job.start_run()
             running.watch_memory()
             server.wait_for(lambda asked=server.asked: asked("new") == 1)  # type: ignore[misc]

@@ -98,9 +98,9 @@ def test_a_text_beyond_all_bounds_is_refused() -> None:
 @pytest.mark.parametrize(
     ("request_", "name"),
     [
-        ({"prompt": "{{ a"}, "request.0.user"),
+        ({"prompt": "{{ a"}, "request.prompt"),
         ({"system": "{% if %}"}, "request.system"),
-        ({"messages": [Turn("user", "x"), Turn("assistant", "{{")]}, "request.1.assistant"),
+        ({"messages": [Turn("user", "x"), Turn("assistant", "{{")]}, "request.messages.1.content"),
     ],
 )
 def test_a_template_that_is_no_template_is_a_wrong_configuration(

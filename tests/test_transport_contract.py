@@ -271,6 +271,24 @@ def test_a_closed_port_is_a_failed_connect_that_says_why(name: Name) -> None:
     run(scenario())
 
 
+def test_a_process_without_free_descriptors_says_so(name: Name) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def scenario() -> None:
+        async with serve(fine) as server, opened(name) as transport:
+            transport.prepare(server.url)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+            try:
+                outcome = await post(transport, server.url)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert isinstance(outcome, Fault)
+        assert outcome.kind is FaultKind.CONNECT
+        assert "too many open files" in outcome.detail
+
+    run(scenario())
+
+
 def test_an_unknown_host_is_a_failed_connect_that_says_why(name: Name) -> None:
     async def scenario() -> None:
         # Too long for DNS: every resolver refuses it without asking the network.

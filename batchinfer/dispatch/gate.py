@@ -24,8 +24,8 @@ class Gate:
         """Wait for the turn of a request of `cost` tokens; False: the run is stopping."""
         if self.pacer.unlimited and self._clock() >= self._held_until:
             return not self._closed.is_set()
+        waited = self._turn.locked()
         async with self._turn:
-            waited = False
             while not self._closed.is_set() and (wait := self._wait()) > 0:
                 waited = True
                 await self._sleep(wait)

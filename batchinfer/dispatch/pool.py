@@ -37,6 +37,9 @@ class Pool:
     def stop(self, reason: BatchinferError) -> None:
         """Start nothing new; requests in flight may end. The first reason counts."""
         self.reason = self.reason or reason
+        self._wind_down()
+
+    def _wind_down(self) -> None:
         self._stopping.set()
         self._feed.stop()
         self._gate.close()
@@ -53,7 +56,7 @@ class Pool:
         scribe = asyncio.create_task(self._scribe.run())
         pump = asyncio.create_task(self._feed.pump())
         workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
-        for task in (scribe, pump):
+        for task in (scribe, pump, *workers):
             task.add_done_callback(self._watch)
         try:
             await self._join(workers, grace)
@@ -104,11 +107,14 @@ class Pool:
         await event.wait()
 
     def _watch(self, task: asyncio.Task[None]) -> None:
-        """Stop the run when the journal cannot write or the input cannot be read."""
+        """Stop the run when a part of it breaks; at once where nothing could be kept, or a bug."""
         error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
         if isinstance(error, BatchinferError):
-            self.stop(error)
-        if isinstance(error, StorageError):
+            self.reason = self.reason or error
+        self._wind_down()
+        if isinstance(error, StorageError) or not isinstance(error, BatchinferError):
             self.force()
 
     @staticmethod

@@ -30,7 +30,10 @@ class Gcra:
         return max(0.0, self._tat - now)
 
     def take(self, now: float, cost: float, *, waited: bool) -> None:
-        """Book `cost` units for a request that leaves now; `waited`: it was kept by a timer."""
+        """Book `cost` units for a request that leaves now.
+
+        `waited`: it was ready before, and kept by a timer or behind one that was.
+        """
         start = max(self._tat, now - MAX_DEBT) if waited else max(self._tat, now)
         self._tat = start + cost * self._per_unit
 

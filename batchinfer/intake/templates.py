@@ -31,25 +31,27 @@ class Template:
             undefined_behavior="strict", fuel=FUEL, keep_trailing_newline=True, debug=False
         )
         self._system = "request.system" if request.system else ""
-        turns = [(turn.role, turn.content) for turn in request.messages]
+        turns = [
+            (turn.role, f"request.messages.{index}.content", turn.content)
+            for index, turn in enumerate(request.messages)
+        ]
         if request.prompt:
-            turns.append(("user", request.prompt))
-        self._turns = [(role, f"request.{index}.{role}") for index, (role, _) in enumerate(turns)]
-        sources = [name for _, name in self._turns]
-        texts = dict(zip(sources, (content for _, content in turns), strict=True))
+            turns.append(("user", "request.prompt", request.prompt))
+        self._turns = [(role, name) for role, name, _ in turns]
+        texts = {name: text for _, name, text in turns}
         if request.system:
             texts["request.system"] = request.system
         for name, text in texts.items():
             self._compile(name, text)
         self.names: frozenset[str] = frozenset().union(
-            *(self._env.undeclared_variables_in_str(texts[name]) for name in sources)
+            *(self._env.undeclared_variables_in_str(text) for _, _, text in turns)
         )
 
     def _compile(self, name: str, text: str) -> None:
         try:
             self._env.add_template(name, text)
         except TemplateError as error:
-            raise ConfigError(f"the template {name} is not valid: {error.args[0]}") from error
+            raise ConfigError(f"{name}: the template is not valid: {error.args[0]}") from error
 
     def __bool__(self) -> bool:
         """Whether data rows can be sent at all."""

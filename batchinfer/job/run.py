@@ -22,7 +22,7 @@ from batchinfer.events import Counted
 from batchinfer.intake.lines import chunks
 from batchinfer.intake.plan import Names, Plan, failures_to_retry
 from batchinfer.intake.readahead import ReadAhead
-from batchinfer.intake.rows import is_blank, parse
+from batchinfer.intake.rows import Recipe, is_blank, parse
 from batchinfer.intake.source import Input, open_input
 from batchinfer.job import takeover, wiring
 from batchinfer.job.endpoint import open_way
@@ -93,6 +93,7 @@ def run(
     is in the result, and all that was answered is kept either way.
     """
     again = failures_to_retry(options.retry)
+    recipe = wiring.recipe(config)
     make_folder(target)
     source = open_input(target.input)
     try:
@@ -102,7 +103,7 @@ def run(
             before, manifest = takeover.begin(target, config, front.say)
             if target.streamed:
                 source.keep(Path(target.again))
-            session = _Session(target, config, again, options.grace, front)
+            session = _Session(target, config, recipe, again, options.grace, front)
             ended = session.run(source, journal, manifest, env)
     finally:
         source.close()
@@ -117,6 +118,7 @@ class _Session:
         self,
         target: Target,
         config: Config,
+        recipe: Recipe,
         again: frozenset[ErrorClass],
         grace: float,
         front: Frontend,
@@ -127,7 +129,7 @@ class _Session:
         self._grace = grace
         self._front = front
         self._concurrency = wiring.concurrency(config)
-        self._recipe = wiring.recipe(config)
+        self._recipe = recipe
         self._tally = Tally()
         self._names = Names()
         self._rows = self._bytes = 0

@@ -75,7 +75,8 @@ def begin(
     if before is None:
         _refuse_orphans(target)
     else:
-        _refuse_another(target, before, manifest)
+        if _records(target):
+            _refuse_another(target, before, manifest)
         manifest = structs.replace(
             manifest,
             elapsed_s=before.elapsed_s,
@@ -106,12 +107,17 @@ def set_aside(target: Target, say: Callable[[str], None]) -> None:
 
 
 def _refuse_orphans(target: Target) -> None:
-    for path in (target.paths.success, target.paths.failure):
-        if path.exists() and path.stat().st_size:
-            raise FingerprintError(
-                f"{path} holds answers, but {target.paths.manifest.name}, which says how they were"
-                " asked for, is missing; put it back, choose another --output, or say --fresh"
-            )
+    for path in _records(target):
+        raise FingerprintError(
+            f"{path} holds answers, but {target.paths.manifest.name}, which says how they were"
+            " asked for, is missing; put it back, choose another --output, or say --fresh"
+        )
+
+
+def _records(target: Target) -> list[Path]:
+    """Return the sidecars that hold anything: without any, another configuration does no harm."""
+    sidecars = (target.paths.success, target.paths.failure)
+    return [path for path in sidecars if path.exists() and path.stat().st_size]
 
 
 def _refuse_another(target: Target, before: Manifest, now: Manifest) -> None:

@@ -43,6 +43,11 @@ class Transport(Protocol):
         """The adapter's name, as in the config."""
         ...
 
+    @property
+    def version(self) -> str:
+        """The version of the library behind it."""
+        ...
+
     def prepare(self, url: str) -> None:
         """Work out the way to `url`; one that can never be taken is a ConfigError.
 

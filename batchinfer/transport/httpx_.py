@@ -10,10 +10,13 @@ cannot run dry.
 """
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import Final
 
 import httpx
@@ -24,12 +27,18 @@ from batchinfer.model import Fault, FaultKind, Reply
 from batchinfer.transport.base import IDLE, TransportSettings, read_ca_file
 from batchinfer.transport.proxies import Proxy
 from batchinfer.transport.wire import (
+    TOO_MANY_FILES,
     announced_size,
     complete_headers,
     fault,
     route_to,
     whole_reply,
 )
+
+# httpcore looks for the optional sniffio anew in every request, and an import that fails searches
+# the whole path: 0.25 ms, over 40 % of a request. Python remembers an absence by None.
+if find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment] # documented: such an import fails
 
 # At DEBUG httpcore logs response headers, cookies included.
 logging.getLogger("httpcore").setLevel(logging.WARNING)
@@ -44,6 +53,15 @@ _BY_TYPE: Final[tuple[tuple[type[httpx.TransportError], FaultKind], ...]] = (
     (httpx.ProtocolError, FaultKind.PROTOCOL),
 )
 """The first that matches; any other TransportError is a RESET."""
+
+_WHY_NOT_CONNECTED: Final[tuple[tuple[type[Exception], FaultKind, str], ...]] = (
+    (ssl.SSLCertVerificationError, FaultKind.TLS, "its certificate is not trusted"),
+    (ssl.SSLError, FaultKind.TLS, ""),
+    (socket.gaierror, FaultKind.CONNECT, "the host name is not known"),
+    (ConnectionRefusedError, FaultKind.CONNECT, "connection refused"),
+    (httpx.ProxyError, FaultKind.CONNECT, "the proxy refused to connect"),
+)
+"""The first that is among the causes of a failed connect."""
 
 # Both come as RemoteProtocolError, beside those of a malformed reply; recognition only.
 _CUT_SHORT: Final = (
@@ -74,6 +92,7 @@ class HttpxTransport:
     """Transport over httpx (see Transport for what is promised)."""
 
     name: Final = "httpx"
+    version: Final = httpx.__version__
 
     def __init__(self, settings: TransportSettings) -> None:
         self._limits = settings
@@ -176,13 +195,13 @@ class HttpxTransport:
     def _proxy(self, proxy: Proxy | None) -> httpx.Proxy | None:
         if proxy is None:
             return None
-        tls = proxy.url.startswith("https:")
+        tls = proxy.url.lower().startswith("https:")
         return httpx.Proxy(proxy.url, ssl_context=self._shared_trust() if tls else None)
 
     def _shared_trust(self) -> ssl.SSLContext:
         """Return one context for all transports: reading the authorities takes some 20 ms.
 
-        Trusted are certifi's, the system's and those of the CA file, as the fast transport does.
+        Trusted are certifi's, the system's and those of the CA file.
         """
         if self._trust is None:
             self._trust = httpx.create_ssl_context(trust_env=False)
@@ -205,26 +224,20 @@ def _readable(headers: httpx.Headers) -> dict[str, str]:
 
 def _kind(error: Exception) -> tuple[FaultKind, str]:
     """Return where an exchange broke, and why in our own words."""
-    chain = list(_causes(error))
     kind = next((kind for known, kind in _BY_TYPE if isinstance(error, known)), FaultKind.RESET)
     if kind is FaultKind.PROTOCOL and str(error).startswith(_CUT_SHORT):
         return FaultKind.RESET, ""
     if kind is FaultKind.CONNECT:
-        return _connect_kind(error, chain)
+        return _connect_kind(list(_causes(error)))
     return kind, ""
 
 
-def _connect_kind(error: Exception, chain: list[BaseException]) -> tuple[FaultKind, str]:
-    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain):
-        return FaultKind.TLS, "its certificate is not trusted"
-    if any(isinstance(cause, ssl.SSLError) for cause in chain):
-        return FaultKind.TLS, ""
-    if any(isinstance(cause, socket.gaierror) for cause in chain):
-        return FaultKind.CONNECT, "the host name is not known"
-    if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
-        return FaultKind.CONNECT, "connection refused"
-    if isinstance(error, httpx.ProxyError):
-        return FaultKind.CONNECT, "the proxy refused to connect"
+def _connect_kind(chain: list[BaseException]) -> tuple[FaultKind, str]:
+    for cause, kind, why in _WHY_NOT_CONNECTED:
+        if any(isinstance(error, cause) for error in chain):
+            return kind, why
+    if any(isinstance(error, OSError) and error.errno == errno.EMFILE for error in chain):
+        return FaultKind.CONNECT, TOO_MANY_FILES
     return FaultKind.CONNECT, ""
 
 

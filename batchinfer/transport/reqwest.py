@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+import pyreqwest
 from msgspec import Struct
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import (
@@ -30,6 +31,7 @@ from batchinfer.model import Fault, FaultKind, Reply
 from batchinfer.transport.base import IDLE, TransportSettings, read_ca_file
 from batchinfer.transport.proxies import Proxy
 from batchinfer.transport.wire import (
+    TOO_MANY_FILES,
     announced_size,
     complete_headers,
     fault,
@@ -46,6 +48,7 @@ _NEVER_CONNECTED: Final = "client error (Connect)"
 _REASONS: Final = (
     ("dns error", "the host name is not known"),
     ("connection refused", "connection refused"),
+    ("too many open files", TOO_MANY_FILES),
     ("tunnel error", "the proxy refused to connect"),
     ("invalid peer certificate", "its certificate is not trusted"),
 )
@@ -66,6 +69,7 @@ class ReqwestTransport:
     """Transport over one pyreqwest client a proxy (see Transport for what is promised)."""
 
     name: Final = "pyreqwest"
+    version: Final[str] = pyreqwest.__version__
 
     def __init__(self, settings: TransportSettings) -> None:
         self._limits = settings

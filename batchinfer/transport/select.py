@@ -6,7 +6,6 @@ it is chosen, because a client library costs start-up time and pyreqwest may be 
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from importlib.metadata import version
 from typing import Final, Literal
 
 from batchinfer.errors import ConfigError
@@ -37,7 +36,7 @@ def open_transport(
 
 def describe(transport: Transport) -> str:
     """Return name and version of the library that sends, for people to read."""
-    return f"{transport.name} {version(transport.name)}"
+    return f"{transport.name} {transport.version}"
 
 
 def _fastest() -> Adapter:

@@ -27,6 +27,8 @@ DEFAULT_HEADERS: Final = {
 """Sent unless the caller's own headers name them. `identity`: a body of LLM answers is small, and
 an encoded one could be a bomb."""
 
+TOO_MANY_FILES: Final = "too many open files; raise `ulimit -n` or lower the concurrency"
+
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?|")
