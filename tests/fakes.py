@@ -224,6 +224,7 @@ class FakeTransport:
     """
 
     name = "fake"
+    version = "1"
 
     def __init__(self, script: Script | list[Answered], seconds: float = 0.1) -> None:
         self._script = script

@@ -170,8 +170,8 @@ def test_standard_input_is_read_and_its_job_can_be_looked_at_afterwards(tmp_path
         arguments = ("run", "-", "--config", str(job.config), "--output", job.prefix)
         running = job.start(*arguments, stdin=read_end)
         os.close(read_end)
-        with open(write_end, "wb") as pipe:
-            pipe.write(b"".join(_two_rows()))
+        os.write(write_end, b"".join(_two_rows()))
+        os.close(write_end)
 
         ended = running.wait()
 

@@ -8,7 +8,7 @@ import pytest
 from cli import COMMAND, Ended, Job, Line, lines_of, ok, wait_for_lines
 from fakeserver import RESET, FakeServer, Script, Step, refuse
 
-QUERY_SECRET = "SECRET123"
+IN_QUERY = "SECRET123"
 KEY = "sk-SECRET456"
 BAD: Step = refuse(400, {"message": "no"})
 
@@ -17,13 +17,13 @@ BAD: Step = refuse(400, {"message": "no"})
 
 
 def _echo(status: int) -> Step:
-    said = f"wrong: Authorization: Bearer {KEY}, url /v1?key={QUERY_SECRET}, key {KEY}"
+    said = f"wrong: Authorization: Bearer {KEY}, url /v1?key={IN_QUERY}, key {KEY}"
     return Step(status=status, body={"error": {"message": said, "code": KEY, "type": KEY}})
 
 
 def _plain_echo(status: int) -> Step:
     headers = {"content-type": "text/plain", "x-request-id": KEY}
-    return Step(status=status, body=f"{KEY} {QUERY_SECRET}".encode(), headers=headers)
+    return Step(status=status, body=f"{KEY} {IN_QUERY}".encode(), headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +51,18 @@ def test_no_secret_is_seen_or_kept_whatever_a_server_echoes(
     with FakeServer(lambda prompt, _: step if prompt == "p r001" else None) as server:
         url = f"{server.url}?key=${{env:URL_SECRET}}"
         job = Job(tmp_path, url, endpoint__api_key_env="MY_KEY", retry__attempts=2)
-        job.env = {"MY_KEY": KEY, "URL_SECRET": QUERY_SECRET}
+        job.env = {"MY_KEY": KEY, "URL_SECRET": IN_QUERY}
         job.plain(2)
 
         ended = job.run(*flags)
 
         assert ended.code == code, ended.err
         assert server.log[0].headers["authorization"] == f"Bearer {KEY}"
-        assert server.log[0].path == f"/v1/chat/completions?key={QUERY_SECRET}"
+        assert server.log[0].path == f"/v1/chat/completions?key={IN_QUERY}"
         stats = job.command("stats", str(job.input))
         shown = ended.out + ended.err + stats.out + stats.err
         kept = b"\n".join(job.files().values()).decode()
-        for secret in (QUERY_SECRET, KEY, "SECRET456"):
+        for secret in (IN_QUERY, KEY, "SECRET456"):
             assert secret not in shown
             assert secret not in kept
         if code == 78:
@@ -72,7 +72,7 @@ def test_no_secret_is_seen_or_kept_whatever_a_server_echoes(
 def test_an_address_with_a_secret_in_the_file_itself_is_not_repeated(tmp_path: Path) -> None:
     with FakeServer() as server:
         server.shut()
-        job = Job(tmp_path, f"{server.url}?key={QUERY_SECRET}")
+        job = Job(tmp_path, f"{server.url}?key={IN_QUERY}")
         job.plain(1)
 
         ended = job.run()
@@ -80,8 +80,8 @@ def test_an_address_with_a_secret_in_the_file_itself_is_not_repeated(tmp_path: P
         assert ended.code == 69
         assert f"127.0.0.1:{server.port}" in ended.err
         job.config.unlink()
-        assert QUERY_SECRET not in ended.err + ended.out
-        assert QUERY_SECRET.encode() not in b"".join(job.files().values())
+        assert IN_QUERY not in ended.err + ended.out
+        assert IN_QUERY.encode() not in b"".join(job.files().values())
 
 
 def test_a_key_that_is_missing_or_no_key_is_said_before_a_row_is_sent(tmp_path: Path) -> None:

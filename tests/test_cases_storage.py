@@ -1,6 +1,7 @@
 """Two processes on one job, a full disk, memory: the real command line and the real files."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,12 @@ def test_a_disk_that_takes_no_more_stops_the_run_and_what_it_took_is_never_paid_
         job = Job(tmp_path, server, limits__concurrency=2)
         prompts = job.plain(100)
 
-        stopped = job.start_run(before="ulimit -f 200").wait()
+        running = job.start_run(before="ulimit -f 200")
+        state = job.file("run.json")
+        while running.process.poll() is None:
+            assert not state.exists() or state.stat().st_size
+            time.sleep(0.005)
+        stopped = running.wait()
 
         assert stopped.code == 74, stopped.err
         assert "Traceback" not in stopped.err

@@ -178,6 +178,7 @@ def test_a_row_that_waits_holds_no_worker() -> None:
     force_after=st.none() | st.floats(0, 5),
 )
 def test_each_row_is_settled_once_or_stays_whatever_happens_in_whatever_order(
+    *,
     sizes: list[int],
     concurrency: int,
     seed: int,

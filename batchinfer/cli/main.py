@@ -7,16 +7,19 @@ import os
 import signal
 import sys
 import traceback
+from io import TextIOWrapper
 from typing import Final, NoReturn
 
 from batchinfer.errors import BatchinferError, Exit
 
 _CTRL_C: Final = 128 + signal.SIGINT
+_STDERR: Final = 2
 
 
 def main() -> NoReturn:
     """Run `batchinfer`; never returns."""
     os.umask(0o077)
+    _open_streams()
     code: int = Exit.BUG
     try:
         from batchinfer.cli.app import app
@@ -40,6 +43,17 @@ def main() -> NoReturn:
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must end with its own code)
         code = _unexpected(error)
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Make closed standard streams ones that swallow all: no sidecar may become descriptor 2."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(fd)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", encoding="utf-8")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _unexpected(error: Exception) -> int:

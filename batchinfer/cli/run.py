@@ -159,7 +159,9 @@ def show(summary: object, *, as_json: bool, quiet: bool) -> None:
     from batchinfer.cli.text import summary_lines
 
     if as_json:
-        sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
+        sys.stdout.buffer.flush()
     elif not quiet:
         sys.stderr.write("\n".join(summary_lines(summary)) + "\n")  # type: ignore[arg-type]
 

@@ -103,7 +103,7 @@ def run(
             before, manifest = takeover.begin(target, config, front.say)
             if target.streamed:
                 source.keep(Path(target.again))
-            session = _Session(target, config, recipe, again, options.grace, front)
+            session = _Session(target, config, recipe, again, front, grace=options.grace)
             ended = session.run(source, journal, manifest, env)
     finally:
         source.close()
@@ -120,8 +120,9 @@ class _Session:
         config: Config,
         recipe: Recipe,
         again: frozenset[ErrorClass],
-        grace: float,
         front: Frontend,
+        *,
+        grace: float,
     ) -> None:
         self._target = target
         self._config = config
@@ -138,10 +139,10 @@ class _Session:
         self, source: Input, journal: JournalWriter, manifest: Manifest, env: Mapping[str, str]
     ) -> Ended:
         """Replay, dispatch, and write down how it ended."""
-        history = recall(self._target.paths, self._tally.fold)
         began = time.monotonic()
         ended, reason, unanswered, seconds = BROKEN, None, 0, 0.0
         try:
+            history = recall(self._target.paths, self._tally.fold)
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 pool, attempt, name = runner.run(self._drive(source, journal, history, env))
             ended, reason, unanswered = _how(pool.reason), pool.reason, attempt.unanswered

@@ -35,14 +35,28 @@ class Target(Struct, frozen=True):
 
 
 def target_of(path: str, prefix: str | None) -> Target:
-    """Return the job of an input; UsageError where a stream comes without a prefix."""
+    """Return the job of an input; UsageError: a stream without a prefix, an output over it."""
     streamed = is_stream(path)
     if streamed and not prefix:
         what = "standard input" if path == STDIN else path
         raise UsageError(f"{what} has no name to call the outputs after; give --output PREFIX")
     prefix = prefix or _stem(path)
+    _require_text(path, prefix)
     again = f"{prefix}.input.jsonl" if streamed else path
-    return Target(path, prefix, again, paths(prefix))
+    made = paths(prefix)
+    for place in (made.success, made.failure, made.manifest, made.results):
+        if place.resolve() == Path(path).resolve():
+            raise UsageError(f"{path} would be an output of itself; choose another --output")
+    return Target(path, prefix, again, made)
+
+
+def _require_text(*names: str) -> None:
+    """Refuse names that the manifest, which is JSON, could not hold."""
+    for name in names:
+        try:
+            str(Path(name).resolve()).encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{name}: the path is not valid UTF-8; rename it") from None
 
 
 def make_folder(target: Target) -> None:
