@@ -32,7 +32,10 @@ class _Readable(Protocol):
 
 
 class Input:
-    """An open input: `read(n)` gives decompressed bytes; `fraction()` how much has been read."""
+    """An open input: `read(n)` gives decompressed bytes; `fraction()` how much has been read.
+
+    `exhausted`: it has been read to its end.
+    """
 
     def __init__(self, path: str, raw: BinaryIO | FileIO, stream: _Readable, size: int) -> None:
         self.path = path
@@ -40,6 +43,7 @@ class Input:
         self._stream = stream
         self._size = size
         self._copy: tuple[Path, FileIO] | None = None
+        self.exhausted = False
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, b"" at the end; NoInputError when it cannot be read."""
@@ -54,6 +58,7 @@ class Input:
             ) from error
         if self._copy is not None:
             _write(*self._copy, block)
+        self.exhausted = not block
         return block
 
     def keep(self, copy: Path) -> None:

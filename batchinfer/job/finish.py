@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 
 from msgspec import structs
 
-from batchinfer.errors import BatchinferError, Exit, NoInputError
+from batchinfer.errors import BatchinferError, Exit, NoInputError, UsageError
 from batchinfer.job.run import Ended
 from batchinfer.job.survey import input_lines, survey, weight
 from batchinfer.job.takeover import RUNNING
@@ -28,8 +28,15 @@ LIGHT: Final = 256 * 1024 * 1024
 def write_results(
     target: Target, max_line: int, form: Form = "results", to: Path | BinaryIO | None = None
 ) -> MergeCounts:
-    """Merge the sidecars into results, in input order; default place: the job's results file."""
+    """Merge the sidecars into results, in input order; default place: the job's results file.
+
+    UsageError where they would replace the input or a sidecar.
+    """
     paths = target.paths
+    if isinstance(to, Path) and to.resolve() in target.precious:
+        raise UsageError(
+            f"{to} belongs to this job and cannot be made again; merge to another file"
+        )
     lines = input_lines(target.again, max_line)
     return merge(lines, paths.success, paths.failure, to or paths.results, form)
 

@@ -9,17 +9,42 @@ from pathlib import Path
 from batchinfer.config.load import load
 from batchinfer.config.schema import Config, Intake
 from batchinfer.errors import NoInputError, UsageError
-from batchinfer.job.target import MANIFEST, Target, manifests, target_of, the_unfinished, unfinished
+from batchinfer.job.target import (
+    COPY,
+    MANIFEST,
+    Target,
+    manifests,
+    target_of,
+    the_unfinished,
+    unfinished,
+)
 from batchinfer.journal.manifest import Manifest, read
 
 
 def targets(path: str | None, output: str | None, folder: Path, *, every: bool) -> list[Target]:
-    """Return the jobs to continue: the one named, the one unfinished, or all unfinished."""
+    """Return the jobs to continue: the one named, the one unfinished, or all unfinished.
+
+    Raises NoInputError for a stream that was read in part only.
+    """
     if path is not None or output is not None:
-        return [any_target(path, output, folder)]
-    if every:
-        return [_target(found, manifest) for found, manifest in unfinished(folder)]
-    return [_target(*the_unfinished(folder))]
+        found = [any_target(path, output, folder)]
+    elif every:
+        found = [_target(place, manifest) for place, manifest in unfinished(folder)]
+    else:
+        found = [_target(*the_unfinished(folder))]
+    for target in found:
+        _require_whole(target)
+    return found
+
+
+def _require_whole(target: Target) -> None:
+    manifest = read(target.paths.manifest)
+    is_copy = Path(target.input).name == Path(f"{target.prefix}{COPY}").name
+    if manifest is not None and manifest.input.size is None and is_copy:
+        raise NoInputError(
+            f"{target.input} is the copy of a stream that was not read to its end; send the whole"
+            f" stream again: batchinfer run - --output {target.prefix} (what was answered is kept)"
+        )
 
 
 def any_target(path: str | None, output: str | None, folder: Path) -> Target:

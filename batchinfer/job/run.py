@@ -159,6 +159,8 @@ class _Session:
                 elapsed_s=manifest.elapsed_s + seconds,
                 possibly_rebilled=manifest.possibly_rebilled + unanswered,
             )
+            if source.exhausted:
+                manifest = takeover.read_through(self._target, manifest)
             on_disk = MERGING if ended == FINISHED else ended
             write(self._target.paths.manifest, structs.replace(manifest, ended=on_disk))
         self._remark(history)

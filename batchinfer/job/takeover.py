@@ -95,6 +95,17 @@ def identity(target: Target) -> Input:
     return Input(path, status.st_size, status.st_mtime_ns)
 
 
+def read_through(target: Target, manifest: Manifest) -> Manifest:
+    """Return the manifest of a run that has read its input to the end.
+
+    Only then is the copy of a stream known to be whole, and has a size.
+    """
+    if not target.streamed:
+        return manifest
+    size = Path(target.again).stat().st_size
+    return structs.replace(manifest, input=structs.replace(manifest.input, size=size))
+
+
 def set_aside(target: Target, say: Callable[[str], None]) -> None:
     """Rename the files of an earlier run (`--fresh`); nothing is deleted."""
     suffix = f".old-{stamp().replace(':', '').replace('-', '').replace('.', '')}"

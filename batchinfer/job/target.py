@@ -20,6 +20,10 @@ MANIFEST: Final = ".run.json"
 """How the name of a manifest ends."""
 
 
+COPY: Final = ".input.jsonl"
+"""How the name of a stream's copy ends."""
+
+
 class Target(Struct, frozen=True):
     """A job's files. `again`: where the input can be read a second time."""
 
@@ -33,6 +37,12 @@ class Target(Struct, frozen=True):
         """Whether the input is copied while it is read, for it comes only once."""
         return self.again != self.input
 
+    @property
+    def precious(self) -> frozenset[Path]:
+        """The job's files that nothing can make again: all but the results."""
+        sidecars = (self.paths.success, self.paths.failure, self.paths.manifest)
+        return frozenset(path.resolve() for path in (Path(self.again), *sidecars))
+
 
 def target_of(path: str, prefix: str | None) -> Target:
     """Return the job of an input; UsageError: a stream without a prefix, an output over it."""
@@ -42,7 +52,7 @@ def target_of(path: str, prefix: str | None) -> Target:
         raise UsageError(f"{what} has no name to call the outputs after; give --output PREFIX")
     prefix = prefix or _stem(path)
     _require_text(path, prefix)
-    again = f"{prefix}.input.jsonl" if streamed else path
+    again = f"{prefix}{COPY}" if streamed else path
     made = paths(prefix)
     for place in (made.success, made.failure, made.manifest, made.results):
         if place.resolve() == Path(path).resolve():
