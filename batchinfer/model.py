@@ -57,9 +57,6 @@ class BadRow(Struct, frozen=True):
     message: str
 
 
-# ── what came back ───────────────────────────────────────────────────────────────────────────
-
-
 class Reply(Struct, frozen=True):
     """A whole HTTP response. `headers` is keyed in lower case."""
 
@@ -115,9 +112,6 @@ class Usage(Struct, frozen=True, omit_defaults=True):
 
 
 NO_USAGE: Final = Usage()
-
-
-# ── what was decided ─────────────────────────────────────────────────────────────────────────
 
 
 class ErrorClass(StrEnum):
@@ -202,9 +196,13 @@ class Reject(Struct, frozen=True):
 
 
 class Halt(Struct, frozen=True):
-    """No row can succeed (key, quota, model); the run stops and nothing is marked failed."""
+    """No row can succeed (key, quota, model); the run stops and nothing is marked failed.
+
+    `model`: its name is at fault, so a row that names its own fails alone.
+    """
 
     problem: Problem
+    model: bool = False
 
 
 Verdict = Accept | Retry | Reject | Halt

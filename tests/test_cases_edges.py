@@ -11,8 +11,15 @@ from cli import Job, ok, wait_for_lines
 from fakeserver import FakeServer, Step, answer, refuse
 
 
-@pytest.mark.parametrize("closed", ["exec 2>&-", "exec >&-", "exec <&-", "exec <&- >&- 2>&-"])
-@pytest.mark.parametrize("flag", ["--json", "--grace=1"])
+@pytest.mark.parametrize(
+    ("closed", "flag"),
+    [
+        ("exec 2>&-", "--json"),
+        ("exec >&-", "--json"),
+        ("exec <&-", "--grace=1"),
+        ("exec <&- >&- 2>&-", "--grace=1"),
+    ],
+)
 def test_a_closed_standard_stream_changes_nothing(tmp_path: Path, closed: str, flag: str) -> None:
     with FakeServer() as server:
         job = Job(tmp_path, server)
@@ -74,6 +81,55 @@ def test_an_output_never_takes_the_place_of_the_input(tmp_path: Path, name: str)
         assert name in ended.err
         assert job.input.read_bytes() == before
         assert server.log == []
+
+
+@pytest.mark.parametrize("name", ["jsonl", "success.jsonl", "failure.jsonl", "run.json"])
+def test_a_merge_never_replaces_what_cannot_be_made_again(tmp_path: Path, name: str) -> None:
+    with FakeServer() as server:
+        job = Job(tmp_path, server)
+        job.plain(2)
+        assert job.run().code == 0
+        before = job.files()
+
+        ended = job.command("merge", str(job.input), "--to", f"input.{name}")
+
+        assert ended.code == 2, ended.err
+        assert f"input.{name}" in ended.err
+        assert job.files() == before
+
+
+def test_a_resume_finds_secrets_again_by_the_names_of_their_variables(tmp_path: Path) -> None:
+    with FakeServer() as server:
+        url = f"{server.url}?key=${{env:URL_KEY}}"
+        job = Job(tmp_path, url, **{"endpoint.headers.x-api-key": "${env:HEADER_KEY}"})
+        job.env = {"URL_KEY": "in-the-url", "HEADER_KEY": "in-a-header"}
+        job.plain(2)
+        assert job.run().code == 0
+        job.plain(3)
+
+        ended = job.resume()
+
+        assert ended.code == 0, ended.err
+        assert len(server.log) == 3
+        assert {seen.path for seen in server.log} == {"/v1/chat/completions?key=in-the-url"}
+        assert {seen.headers["x-api-key"] for seen in server.log} == {"in-a-header"}
+
+
+def test_a_resume_asks_for_a_secret_that_was_not_kept_before_it_sends(tmp_path: Path) -> None:
+    with FakeServer() as server:
+        job = Job(tmp_path, server, **{"endpoint.headers.x-api-key": "literally"})
+        job.plain(2)
+        assert job.run().code == 0
+        prompts = job.plain(3)
+
+        refused = job.resume()
+        assert refused.code == 78
+        assert "endpoint.headers" in refused.err
+        assert len(server.log) == 2
+
+        assert job.resume("--config", str(job.config)).code == 0
+        assert job.outputs() == ok(prompts)
+        assert len(server.log) == 3
 
 
 @pytest.mark.parametrize(
@@ -185,9 +241,37 @@ def test_an_interrupted_stream_is_not_taken_for_a_whole_one(tmp_path: Path) -> N
         os.close(write_end)
         assert stopped.code == -signal.SIGINT
         assert job.file("success.jsonl").read_bytes().count(b"\n") == 2
+        refused = job.command("resume", "--output", job.prefix)
+        assert refused.code == 66, refused.err
+        assert "standard input" in refused.err or "stream" in refused.err
+        assert len(server.log) == 2
+
+        whole = tmp_path / "whole"
+        whole.write_bytes(b'{"prompt":"one"}\n{"prompt":"two"}\n{"prompt":"three"}\n')
+        with whole.open("rb") as stream:
+            ended = job.start(*arguments, stdin=stream.fileno()).wait()
+        assert ended.code == 0, ended.err
+        assert job.outputs() == ok(["one", "two", "three"])
+        assert len(server.log) == 3
+
+
+def test_a_stream_that_was_read_to_its_end_is_resumed_from_its_copy(tmp_path: Path) -> None:
+    with FakeServer() as server:
+        server.script = lambda prompt, _: answer(f"ok:{prompt}", hold=len(server.log) > 1)
+        job = Job(tmp_path, server, limits__concurrency=1)
+        job.prefix = str(tmp_path / "out")
+        prompts = job.plain(3)
+        arguments = ("run", "-", "--config", str(job.config), "--output", job.prefix)
+        with job.input.open("rb") as stream:
+            running = job.start(*arguments, "--grace", "0", stdin=stream.fileno())
+        wait_for_lines(job.file("success.jsonl"), 1)
+        assert running.interrupt().code == -signal.SIGINT
+        server.script = None
+
         ended = job.command("resume", "--output", job.prefix)
-        # What was never read cannot be known: a resume must not call the job done.
-        assert ended.code != 0 or "stream" in ended.err or "standard input" in ended.err, ended.err
+
+        assert ended.code == 0, ended.err
+        assert job.outputs() == ok(prompts)
 
 
 def test_a_job_can_be_moved_to_another_folder_and_continued_there(tmp_path: Path) -> None:

@@ -190,6 +190,23 @@ def test_connections_are_used_again(tmp_path: Path) -> None:
         assert len({seen.connection for seen in server.log}) <= 8
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_too_few_open_files_are_warned_about_and_fail_no_row(
+    tmp_path: Path, transport: str
+) -> None:
+    with FakeServer(lambda prompt, _: answer(f"ok:{prompt}", delay=0.05)) as server:
+        job = Job(tmp_path, server, limits__concurrency=64, endpoint__transport=transport)
+        prompts = job.plain(150)
+
+        ended = job.start_run("--json", before="ulimit -n 40").wait()
+
+        assert ended.code == 0, ended.err
+        assert "ulimit -n" in ended.err
+        assert job.outputs() == ok(prompts)
+        sent = {"sent": 150, "retried": 0, "ambiguous": 0, "rate_limited": 0}
+        assert ended.summary["requests"] == job.stats()["requests"] == sent
+
+
 # ── outages ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -234,17 +251,18 @@ def test_an_endpoint_that_goes_away_ends_the_run_with_75_and_fails_no_row(tmp_pa
 # ── proxies ──────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize(
-    "env",
+    ("env", "transport"),
     [
-        {"NO_PROXY": "localhost,fe80::/10"},
-        {"NO_PROXY": "localhost,[::1]"},
-        {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"},
-        {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "localhost,fe80::/10,127.0.0.0/8"},
-        {"ALL_PROXY": "socks5://127.0.0.1:9", "NO_PROXY": "127.0.0.1"},
+        ({"NO_PROXY": "localhost,fe80::/10"}, "pyreqwest"),
+        ({"NO_PROXY": "localhost,[::1]"}, "pyreqwest"),
+        ({"NO_PROXY": "localhost,fe80::/10,[::1]"}, "httpx"),
+        ({"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}, "pyreqwest"),
+        ({"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "fe80::/10,127.0.0.0/8"}, "httpx"),
+        ({"ALL_PROXY": "socks5://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}, "pyreqwest"),
+        ({"ALL_PROXY": "socks5://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}, "httpx"),
     ],
-    ids=lambda env: ",".join(f"{name}={value}" for name, value in env.items()),
+    ids=str,
 )
 def test_odd_proxy_variables_do_not_keep_a_run_from_a_host_they_exclude(
     tmp_path: Path, env: dict[str, str], transport: str
@@ -260,13 +278,13 @@ def test_odd_proxy_variables_do_not_keep_a_run_from_a_host_they_exclude(
         assert job.outputs() == ok(prompts)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize(
-    ("variable", "value"),
+    ("variable", "value", "transport"),
     [
-        ("ALL_PROXY", "socks5://127.0.0.1:9"),
-        ("HTTP_PROXY", "http://127.0.0.1:port"),
-        ("http_proxy", "ftp://127.0.0.1"),
+        ("ALL_PROXY", "socks5://127.0.0.1:9", "pyreqwest"),
+        ("ALL_PROXY", "socks5://127.0.0.1:9", "httpx"),
+        ("HTTP_PROXY", "http://127.0.0.1:port", "pyreqwest"),
+        ("http_proxy", "ftp://127.0.0.1", "httpx"),
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_named_before_a_row_is_sent(

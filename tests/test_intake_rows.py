@@ -366,10 +366,8 @@ def test_the_key_is_the_same_however_the_same_row_is_written(
 
 
 def content(value: dict[str, Any]) -> bytes:
-    """What the user would call the same row: all but what is never sent."""
-    request = {"body", "messages", "prompt", "input"} & value.keys()
-    unsent = {"priority", "metadata"} if request else {"priority"}
-    return json.dumps({k: v for k, v in value.items() if k not in unsent}, sort_keys=True).encode()
+    """What the user would call the same row."""
+    return json.dumps(value, sort_keys=True).encode()
 
 
 @given(OBJECTS, OBJECTS)
@@ -407,19 +405,7 @@ def test_values_that_are_not_the_same_json_have_different_keys(one: bytes, other
     assert key_of(one) != key_of(other)
 
 
-@pytest.mark.parametrize("member", ["messages", "prompt", "input", "body"])
-@given(VALUES, VALUES)
-def test_metadata_and_priority_of_a_request_are_no_content(
-    member: str, metadata: object, priority: object
-) -> None:
-    bare = {"id": 1, member: "x"}
-
-    noted = line_of({**bare, "metadata": metadata, "priority": priority})
-
-    assert key_of(noted) == key_of(line_of(bare))
-
-
-def test_metadata_of_a_data_row_is_content_for_a_template_may_use_it() -> None:
+def test_metadata_is_content_for_a_template_may_use_it() -> None:
     one, other = ({"x": 1, "metadata": {"lang": lang}} for lang in ("de", "fr"))
 
     assert key_of(line_of(one)) != key_of(line_of(other))

@@ -31,7 +31,7 @@ def main() -> NoReturn:
         if code == _CTRL_C:
             _die_of(signal.SIGINT)
     except BatchinferError as error:
-        code = _report(error)
+        code = report(error)
     except KeyboardInterrupt:
         _die_of(signal.SIGINT)
     except BrokenPipeError:
@@ -73,7 +73,8 @@ def _unexpected(error: Exception) -> int:
     return Exit.BUG
 
 
-def _report(error: BatchinferError) -> int:
+def report(error: BatchinferError) -> int:
+    """Show an error on stderr and return its exit code; a signal is died of."""
     from batchinfer.cli.text import clean
     from batchinfer.errors import InterruptedRunError
 

@@ -117,14 +117,21 @@ def resume(
 
     Without INPUT: the one unfinished job of this folder.
     """
+    from batchinfer.cli.main import report
+    from batchinfer.errors import BatchinferError, InterruptedRunError
     from batchinfer.job.resume import stored_config, targets
     from batchinfer.job.run import Options
 
     options = Options(retry=classes(retry_failed), repair=repair, grace=grace)
     code = 0
     for target in targets(path, output, Path.cwd(), every=every):
-        loaded = stored_config(target, config, setting or [], os.environ, _read)
-        code = max(code, _execute(target, loaded, options, quiet=quiet, as_json=as_json))
+        try:
+            loaded = stored_config(target, config, setting or [], os.environ, _read)
+            code = max(code, _execute(target, loaded, options, quiet=quiet, as_json=as_json))
+        except BatchinferError as error:
+            if not every or isinstance(error, InterruptedRunError):
+                raise
+            code = max(code, report(error))
     raise typer.Exit(code)
 
 

@@ -5,6 +5,7 @@ is fixed: a row that waits has left the gate and holds no slot. Refuses to know:
 the journal.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, assert_never
 
@@ -140,10 +141,11 @@ class Attempt:
             work.began = sent_at
         outside.sink(_SENT)
         self.in_flight += 1
-        self.unanswered += 1
         try:
             result = await self._to.transport.post(wire.url, wire.headers, body)
-            self.unanswered -= 1
+        except asyncio.CancelledError:
+            self.unanswered += 1
+            raise
         finally:
             self.in_flight -= 1
         took = Exchange(len(body), cost, sent_at, (outside.clock() - sent_at) * 1000)
@@ -163,7 +165,7 @@ class Attempt:
                 self._to.refusals.over()
                 self._used(took, answer.usage)
                 keep = self._wire.keep_response and isinstance(result, Reply)
-                price = self._price(took, answer.usage, answer.model)
+                price = self._price(work, took, answer.usage, answer.model)
                 return Done(succeeded(work, answer, price, result if keep else None))  # type: ignore[arg-type]
             case Retry():
                 return self._retry(work, verdict, took, ambiguous=isinstance(result, Fault))
@@ -171,8 +173,8 @@ class Attempt:
                 work.attempts += 1
                 self._used(took, usage)
                 return self._fail(work, problem, took, usage)
-            case Halt(problem):
-                if problem.error is ErrorClass.INVALID_REQUEST and names_model(row):
+            case Halt(problem, model):
+                if model and names_model(row):
                     work.attempts += 1
                     return self._fail(work, problem, took)
                 return Stop(_HALTS.get(problem.error, ConfigError)(self._said(problem)))
@@ -182,7 +184,7 @@ class Attempt:
     def _retry(self, work: Work, verdict: Retry, took: Exchange, *, ambiguous: bool) -> Step:
         problem, luck, now = verdict.problem, self._outside.luck(), self._outside.clock()
         self._used(took, verdict.usage)
-        self._ledger.charge(verdict.usage, (self._wire.model,))
+        work.spent += self._ledger.charge(verdict.usage, (self._wire.model,)) or 0.0
         work.wasted += verdict.usage.total
         work.attempts += verdict.counts
         work.rate_limited += not verdict.counts
@@ -208,11 +210,12 @@ class Attempt:
         """Wait for the endpoint to come back; the row is not to blame and loses no attempt."""
         outage, host = self._to.outage, self._wire.host
         match outage.failed(took.sent_at, self._outside.clock()):
-            case Reach.NEVER_THERE:
+            # What is still in flight may have got through, and only be slow to be answered.
+            case Reach.NEVER_THERE if not self.in_flight:
                 return Stop(UnreachableError(f"{host} cannot be reached: {fault.detail}"))
             case Reach.GONE:
                 return Stop(OutageError(f"{host} did not come back: {fault.detail}"))
-            case Reach.WAIT:
+            case Reach.WAIT | Reach.NEVER_THERE:
                 problem = Problem(ErrorClass.CONNECTION, fault.detail)
         pause = self._policy.pause(outage.episodes.count, None, self._outside.luck())
         self._rest(outage.episodes, pause, problem)
@@ -225,10 +228,13 @@ class Attempt:
         self._outside.sink(Held(seconds, problem.message))
 
     def _fail(self, work: Work, problem: Problem, took: Exchange, usage: Usage = NO_USAGE) -> Done:
-        return Done(failed(work, problem, self._price(took, usage, None), usage))
+        return Done(failed(work, problem, self._price(work, took, usage, None), usage))
 
-    def _price(self, took: Exchange, usage: Usage, model: str | None) -> Price:
-        cost = self._ledger.charge(usage, (model, self._wire.model))
+    def _price(self, work: Work, took: Exchange, usage: Usage, model: str | None) -> Price:
+        """Return what the row cost in all: the last exchange, and those before it."""
+        names = (model, self._wire.model)
+        last = 0.0 if usage is NO_USAGE else self._ledger.charge(usage, names)
+        cost = None if last is None else last + work.spent
         return Price(cost, took.latency_ms, self._outside.stamp())
 
     def _used(self, took: Exchange, usage: Usage) -> None:

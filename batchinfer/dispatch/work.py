@@ -10,13 +10,17 @@ from batchinfer.model import BadRow, Outcome, Row
 
 
 class Work(Struct):
-    """A row with what it has taken so far; `began` is when its first request left (monotonic)."""
+    """A row with what it has taken so far.
+
+    `spent`: USD for replies that were not used; `began`: when its first request left (monotonic).
+    """
 
     row: Row | BadRow
     attempts: int = 0
     rate_limited: int = 0
     ambiguous: int = 0
     wasted: int = 0
+    spent: float = 0.0
     began: float | None = None
 
 

@@ -75,7 +75,7 @@ def parse(index: int, line: bytes, recipe: Recipe) -> Row | BadRow:
         value = _object(line, recipe.max_line)
     except _UnfitError as error:
         return BadRow(index, None, _key(line), str(error))
-    name, key = _name(value), _key(_identity(value))
+    name, key = _name(value), _key(_canonical(value))
     try:
         return Row(index, name, key, _ask(value, line, recipe))
     except (_UnfitError, RenderError) as error:
@@ -88,7 +88,7 @@ def identify(line: bytes, max_line: int) -> tuple[RowId, bytes]:
         value = _object(line, max_line)
     except _UnfitError:
         return None, _key(line)
-    return _name(value), _key(_identity(value))
+    return _name(value), _key(_canonical(value))
 
 
 def is_blank(line: bytes) -> bool:
@@ -143,21 +143,6 @@ def _name(value: Mapping[str, object]) -> RowId:
     return None
 
 
-def _identity(value: dict[str, object]) -> bytes:
-    """Return the canonical content: members sorted, white space and escapes normalised.
-
-    Priority, and a request's metadata, are not sent: an edit there does not pay for the row again.
-    """
-    if "priority" in value or "metadata" in value:
-        unsent = ("priority", "metadata") if _is_request(value) else ("priority",)
-        value = {k: v for k, v in value.items() if k not in unsent}
-    return _canonical(value)
-
-
-def _is_request(value: Mapping[str, object]) -> bool:
-    return any(member in value for member in ("body", "messages", "prompt", "input"))
-
-
 def _key(content: bytes) -> bytes:
     return blake2b(content, digest_size=KEY_BYTES).digest()
 
@@ -167,11 +152,11 @@ def _ask(value: dict[str, object], line: bytes, recipe: Recipe) -> Ask:
         return _verbatim(value, line)
     template = recipe.template
     own = recipe.shape.value
-    if own in value and own not in template.names:
+    if own in value and not template.uses(own):
         members = _decode_members(line)
         return Fields({k: v for k, v in members.items() if k not in LIFTED})
     for member in ("prompt", "input", *(() if template else ("text",))):
-        if member in value and member not in template.names:
+        if member in value and not template.uses(member):
             return _bare(member, value, line, recipe)
     if not template:
         raise _UnfitError(_nothing_to_send(value, own))

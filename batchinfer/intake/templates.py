@@ -19,6 +19,15 @@ MAX_TEXT: Final = 4 * 1024 * 1024
 """Characters one rendering may give."""
 
 
+MISTAKES: Final = frozenset(
+    {"SyntaxError", "UnknownFilter", "UnknownTest", "UnknownFunction", "TemplateNotFound"}
+)
+"""Kinds of errors that are the template's and no row's."""
+
+_rehearsal: Final = Environment(undefined_behavior="chainable", fuel=FUEL, debug=False)
+"""Renders without a row: a filter's name is looked up no sooner than that."""
+
+
 class RenderError(ValueError):
     """A row does not fit the template; the text says how."""
 
@@ -52,6 +61,10 @@ class Template:
             self._env.add_template(name, text)
         except TemplateError as error:
             raise ConfigError(f"{name}: the template is not valid: {error.args[0]}") from error
+
+    def uses(self, member: str) -> bool:
+        """Whether a row's member is data for the template (all are, where it names `row`)."""
+        return member in self.names or "row" in self.names
 
     def __bool__(self) -> bool:
         """Whether data rows can be sent at all."""

@@ -6,9 +6,11 @@ manifest of a run that begins. Refuses to know: rows. The caller holds the lock.
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from msgspec import structs
@@ -17,14 +19,17 @@ from batchinfer import __version__
 from batchinfer.config.fingerprint import differences, fingerprint, public
 from batchinfer.config.schema import Config
 from batchinfer.dispatch.scribe import GROUP
-from batchinfer.errors import FingerprintError
+from batchinfer.errors import FingerprintError, LockedError
 from batchinfer.job.target import Target
 from batchinfer.job.wiring import concurrency, stamp
-from batchinfer.journal.manifest import Input, Manifest, read, write
+from batchinfer.journal.manifest import Input, Manifest, Paths, read, write
 from batchinfer.journal.replay import repair
 from batchinfer.journal.writer import JournalWriter
 
 RUNNING = "running"
+
+PATIENCE: Final = 0.1
+"""Seconds after which a lock is asked for a second and last time."""
 
 
 @contextmanager
@@ -44,10 +49,19 @@ def open_journal(
     if fresh:
         with JournalWriter(paths.success, paths.failure, holder):
             set_aside(target, say)
-    with JournalWriter(paths.success, paths.failure, holder) as journal:
+    with _writer(paths, holder) as journal:
         if journal.healed:
             say(f"a record torn by a crash ({journal.healed} bytes) was removed")
         yield journal
+
+
+def _writer(paths: Paths, holder: str) -> JournalWriter:
+    """Open the sidecars; one more look, for `stats` asks for the lock too, for an instant."""
+    try:
+        return JournalWriter(paths.success, paths.failure, holder)
+    except LockedError:
+        time.sleep(PATIENCE)
+        return JournalWriter(paths.success, paths.failure, holder)
 
 
 def begin(

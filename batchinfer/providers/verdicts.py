@@ -78,7 +78,7 @@ def ruled(
 ) -> Verdict:
     """Build the verdict that `rule` asks for."""
     if rule.act == "halt":
-        return Halt(problem)
+        return Halt(problem, model=rule is policy.WRONG_MODEL)
     if rule.act == "reject":
         return Reject(problem, usage)
     return Retry(problem, after, rule.counts, rule.attempts, usage)

@@ -116,10 +116,8 @@ class Tally:
                 self._settle(outcome)
             case Sent():
                 self.sent += 1
-            case Bounced(ambiguous=ambiguous, counts=counts):
-                self.retried += 1
-                self._bounced_ambiguous += ambiguous
-                self.rate_limited += not counts
+            case Bounced():
+                self._bounce(event)
             case Skipped(how=how, error=error):
                 self.skipped += 1
                 if how == "succeeded":
@@ -167,6 +165,14 @@ class Tally:
         `now` is in seconds of any monotonic clock; call it regularly, each call is a sample.
         """
         return self._window.rates(now, self.settled, self._tokens)
+
+    def _bounce(self, bounced: Bounced) -> None:
+        if bounced.problem.error is ErrorClass.CONNECTION and not bounced.counts:
+            self.sent -= 1  # no connection was made: nothing left, and nobody limited a rate
+            return
+        self.retried += 1
+        self._bounced_ambiguous += bounced.ambiguous
+        self.rate_limited += not bounced.counts
 
     def _settle(self, outcome: Outcome) -> None:
         self.settled += 1
