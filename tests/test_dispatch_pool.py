@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from batchinfer.dispatch.feed import MIN_WAITING, Feed
 from batchinfer.dispatch.gate import Gate
+from batchinfer.dispatch.lane import Lane, Seats
 from batchinfer.dispatch.pool import Pool
 from batchinfer.dispatch.scribe import GROUP, Scribe
 from batchinfer.dispatch.work import Abandoned, Again, Done, Step, Stop, Work
@@ -58,7 +59,7 @@ class House:
         self.gate = Gate(Pacer(None, None, None, now()), now)
         feed = Feed(Chunks(sizes, seconds), self._open, lambda: None, concurrency)
         scribe = Scribe(self.journal, self._settle)
-        self.pool = Pool(feed, self.gate, scribe, attempt, concurrency)
+        self.pool = Pool(feed, scribe, [Lane(attempt, self.gate, Seats(concurrency))])
 
     def _open(self, number: int, _: bytes) -> Row:
         self.alive += 1
@@ -399,7 +400,7 @@ def test_an_input_that_cannot_be_read_further_lets_what_is_under_way_end() -> No
         house = House(answering(10.0), [])
         feed = Feed(Broken(), lambda number, _: a_row(number), lambda: None, 4)
         scribe = Scribe(house.journal, house.told)
-        pool = Pool(feed, house.gate, scribe, answering(10.0), 4)
+        pool = Pool(feed, scribe, [Lane(answering(10.0), house.gate, Seats(4))])
         await pool.run(GRACE)
         assert isinstance(pool.reason, NoInputError)
         assert house.journal.rows == [0, 1]
@@ -451,7 +452,9 @@ def test_a_bug_in_opening_a_row_is_raised_wherever_it_is_met() -> None:
     async def main(size: int) -> None:
         house = House(answering(), [])
         feed = Feed(Chunks([size] * 20), opening, lambda: None, 4)
-        pool = Pool(feed, house.gate, Scribe(house.journal, house.told), answering(), 4)
+        pool = Pool(
+            feed, Scribe(house.journal, house.told), [Lane(answering(), house.gate, Seats(4))]
+        )
         with pytest.raises(OopsError):
             await pool.run(GRACE)
 
@@ -467,7 +470,9 @@ def test_a_bug_in_an_observer_is_raised() -> None:
             raise OopsError
 
         feed = Feed(Chunks([1000]), lambda number, _: a_row(number), lambda: None, GROUP)
-        pool = Pool(feed, house.gate, Scribe(house.journal, sink), answering(0.1), GROUP)
+        pool = Pool(
+            feed, Scribe(house.journal, sink), [Lane(answering(0.1), house.gate, Seats(GROUP))]
+        )
         with pytest.raises(OopsError):
             await pool.run(GRACE)
 

@@ -121,7 +121,8 @@ class Attempt:
         if isinstance(row, BadRow):
             return self._fail(work, Problem(ErrorClass.INVALID_INPUT, row.message), _NOTHING_SENT)
         if self._ledger.empty:
-            return Stop(BudgetError(f"the budget is spent: {self._ledger.spent:.4f} USD"))
+            reason = BudgetError(f"the budget is spent: {self._ledger.spent:.4f} USD")
+            return Stop(reason, everywhere=True)
         try:
             body = wire.provider.body(row.ask, wire.model, wire.params)
         except UnsendableError as error:

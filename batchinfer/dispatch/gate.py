@@ -34,6 +34,12 @@ class Gate:
             self.pacer.take(self._clock(), cost, waited=waited)
         return True
 
+    async def ready(self) -> bool:
+        """Wait while the endpoint is held, without a row in hand; False: it takes no more."""
+        while not self._closed.is_set() and (wait := self._held_until - self._clock()) > 0:
+            await self._sleep(wait)
+        return not self._closed.is_set()
+
     def hold(self, seconds: float) -> None:
         """Let nobody through for so long; the longest hold counts."""
         self._held_until = max(self._held_until, self._clock() + seconds)

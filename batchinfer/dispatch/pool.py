@@ -4,32 +4,25 @@ Owns: the workers, stopping (drain, then force). Refuses to know: what an attemp
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from typing import assert_never
 
 from batchinfer.dispatch.feed import Feed
-from batchinfer.dispatch.gate import Gate
+from batchinfer.dispatch.lane import Lane
 from batchinfer.dispatch.scribe import Scribe
-from batchinfer.dispatch.work import Abandoned, Again, Done, Step, Stop, Work
+from batchinfer.dispatch.work import Abandoned, Again, Done, Stop
 from batchinfer.errors import BatchinferError, StorageError
 
 
 class Pool:
-    """Runs every row of the feed through `attempt` and its outcome to the scribe."""
+    """Runs every row of the feed through a lane, whichever has a seat free, and to the scribe."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        gate: Gate,
-        scribe: Scribe,
-        attempt: Callable[[Work], Awaitable[Step]],
-        concurrency: int,
-    ) -> None:
+    def __init__(self, feed: Feed, scribe: Scribe, lanes: Sequence[Lane]) -> None:
         self._feed = feed
-        self._gate = gate
         self._scribe = scribe
-        self._attempt = attempt
-        self._concurrency = concurrency
+        self._lanes = lanes
+        self._workers: list[asyncio.Task[None]] = []
+        self._hired = [0] * len(lanes)
         self._forced = asyncio.Event()
         self._stopping = asyncio.Event()
         self.reason: BatchinferError | None = None
@@ -42,7 +35,11 @@ class Pool:
     def _wind_down(self) -> None:
         self._stopping.set()
         self._feed.stop()
-        self._gate.close()
+        self._send_home()
+
+    def _send_home(self) -> None:
+        for lane in self._lanes:
+            lane.close()
 
     def force(self) -> None:
         """Drop the requests in flight too."""
@@ -55,23 +52,38 @@ class Pool:
         """
         scribe = asyncio.create_task(self._scribe.run())
         pump = asyncio.create_task(self._feed.pump())
-        workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
-        for task in (scribe, pump, *workers):
+        for task in (scribe, pump):
             task.add_done_callback(self._watch)
+        for lane in self._lanes:
+            lane.seats.on_more = self._hire
+        self._hire()
         try:
-            await self._join(workers, grace)
+            await self._join(grace)
         finally:
-            await self._dismiss([*workers, pump])
+            await self._dismiss([*self._workers, pump])
             self._scribe.close()
             await asyncio.wait([scribe])
-        for task in (*workers, pump, scribe):
+        for task in (*self._workers, pump, scribe):
             error = None if task.cancelled() else task.exception()
             if error is not None and not isinstance(error, BatchinferError):
                 raise error
 
-    async def _work(self) -> None:
-        while (work := await self._feed.take()) is not None:
-            step = await self._attempt(work)
+    def _hire(self) -> None:
+        """Have as many workers as the limits allow; they stay, and rest when a limit falls."""
+        for number, lane in enumerate(self._lanes):
+            while self._hired[number] < lane.seats.limit and not lane.closed:
+                worker = asyncio.create_task(self._work(lane, self._hired[number]))
+                worker.add_done_callback(self._watch)
+                self._workers.append(worker)
+                self._hired[number] += 1
+
+    async def _work(self, lane: Lane, number: int) -> None:
+        while await lane.seats.mine(number) and await lane.gate.ready():
+            work = await self._feed.take()
+            if work is None:
+                self._send_home()
+                return
+            step = await lane.attempt(work)
             match step:
                 case Done(outcome):
                     await self._scribe.put(outcome)
@@ -79,16 +91,22 @@ class Pool:
                 case Again(delay):
                     self._feed.later(work, delay)
                 case Abandoned():
-                    self._feed.done()
-                case Stop(reason):
-                    self.stop(reason)
-                    self._feed.done()
+                    self._feed.later(work, 0.0)
+                case Stop(reason, everywhere):
+                    self._close(lane, reason, everywhere=everywhere)
+                    self._feed.later(work, 0.0)
                 case _:
                     assert_never(step)
 
-    async def _join(self, workers: list[asyncio.Task[None]], grace: float) -> None:
+    def _close(self, lane: Lane, reason: BatchinferError, *, everywhere: bool) -> None:
+        """Go on without this endpoint; without any, or for a reason that is not its own, stop."""
+        lane.close()
+        if everywhere or all(other.closed for other in self._lanes):
+            self.stop(reason)
+
+    async def _join(self, grace: float) -> None:
         """Wait for the workers; once the run is stopping, for `grace` seconds or until forced."""
-        everyone = asyncio.ensure_future(self._all(workers))
+        everyone = asyncio.create_task(self._all())
         stopping = asyncio.create_task(self._wait(self._stopping))
         forced = asyncio.create_task(self._wait(self._forced))
         first = asyncio.FIRST_COMPLETED
@@ -97,10 +115,10 @@ class Pool:
             await asyncio.wait([everyone, forced], timeout=grace, return_when=first)
         await self._dismiss([everyone, stopping, forced])
 
-    @staticmethod
-    async def _all(workers: list[asyncio.Task[None]]) -> None:
-        """End with the last worker, or with the first that breaks."""
-        await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+    async def _all(self) -> None:
+        """End with the last worker; one that breaks is noticed by `_watch`."""
+        while working := [worker for worker in self._workers if not worker.done()]:
+            await asyncio.wait(working)
 
     @staticmethod
     async def _wait(event: asyncio.Event) -> None:

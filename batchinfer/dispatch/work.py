@@ -37,13 +37,14 @@ class Again(Struct, frozen=True):
 
 
 class Abandoned(Struct, frozen=True):
-    """The run is stopping; the row stays pending."""
+    """Nothing was sent, for the endpoint takes no more; another may, or the row stays pending."""
 
 
 class Stop(Struct, frozen=True):
-    """The run must stop for this reason; the row stays pending."""
+    """The endpoint can take no more rows for this reason; `everywhere`: no endpoint can."""
 
     reason: BatchinferError
+    everywhere: bool = False
 
 
 Step = Done | Again | Abandoned | Stop

@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from batchinfer.config.schema import Config
 from batchinfer.dispatch.attempt import Attempt
 from batchinfer.dispatch.feed import Feed
+from batchinfer.dispatch.lane import Lane, Seats
 from batchinfer.dispatch.pool import Pool
 from batchinfer.dispatch.scribe import Scribe
 from batchinfer.errors import BatchinferError, InterruptedRunError
@@ -178,7 +179,8 @@ class _Session:
             )
             ahead = ReadAhead(chunks(source.read, config.intake.max_line))
             feed = Feed(ahead, self._opener(plan), self._counted, self._concurrency)
-            pool = Pool(feed, gate, Scribe(journal, sink), attempt, self._concurrency)
+            lane = Lane(attempt, gate, Seats(self._concurrency))
+            pool = Pool(feed, Scribe(journal, sink), [lane])
             gauges = Gauges(
                 self._tally, lambda: attempt.in_flight, self._guess(source), source.fraction
             )
