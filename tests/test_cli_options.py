@@ -26,7 +26,7 @@ def test_every_flag_names_a_field_that_there_is() -> None:
         "max_cost": 3.0,
     }
 
-    loaded = load(None, [], overrides(values), {"x": "sk-1"}, lambda _: b"")
+    loaded = load(None, ["prices.x.input=1"], overrides(values), {"x": "sk-1"}, lambda _: b"")
 
     assert loaded.endpoint is not None
     assert (loaded.endpoint.model, loaded.endpoint.transport) == ("x", "httpx")

@@ -24,6 +24,7 @@ from batchinfer.report.summary import (
 )
 
 SUMMARY = Summary(
+    prefix=None,
     ended="partial",
     rows=Rows(1_000_000, 999_000, 900, 100, 12),
     requests=Requests(1_000_321, 451, 12, 310),

@@ -19,7 +19,8 @@ from fakes import (
 )
 
 from batchinfer.config.schema import Config, Price, Retry, Timeouts
-from batchinfer.dispatch.attempt import Attempt, Endpoint, Surroundings, Wire
+from batchinfer.dispatch.attempt import Attempt
+from batchinfer.dispatch.endpoint import Endpoint, Surroundings, Wire
 from batchinfer.dispatch.gate import Gate
 from batchinfer.dispatch.work import Abandoned, Again, Done, Step, Stop, Work
 from batchinfer.errors import (
@@ -84,7 +85,8 @@ class Desk:
             headers=HEADERS,
             model="m",
             params={"temperature": 0},
-            secrets=(b"sk-secret",),
+            secrets=("sk-secret",),
+            keys=(b"sk-secret",),
             keep_response=keep,
         )
         self.ledger = Ledger(prices, max_cost, 0.0)
@@ -222,13 +224,11 @@ def test_a_row_that_the_provider_cannot_send_fails_without_a_request() -> None:
     assert (outcome.attempts, desk.transport.posts) == (0, [])
 
 
-def test_a_row_of_more_tokens_than_a_minute_has_fails_without_a_request() -> None:
+def test_a_row_of_more_tokens_than_a_minute_has_is_left_to_the_server() -> None:
     step, _, desk = one([ok()], Work(a_row(1, members={"user": "x" * 10_000})), tpm=1000)
 
-    outcome = failure_of(step)
-    assert outcome.problem.error is ErrorClass.TOO_LARGE
-    assert "limits.tpm" in outcome.problem.message
-    assert desk.transport.posts == []
+    assert success_of(step).attempts == 1
+    assert len(desk.transport.posts) == 1
 
 
 def test_a_closed_gate_leaves_the_row_as_it_was() -> None:
@@ -335,12 +335,21 @@ def test_the_deadline_ends_a_row_with_its_last_trouble() -> None:
     assert sum(waits) < 30.0
 
 
-def test_a_row_that_is_refused_again_and_again_ends_at_its_deadline_even_with_one_attempt() -> None:
-    step, waits, work, _ = whole([error(429)], attempts=1, deadline=300.0)
+def test_a_row_that_is_refused_again_and_again_stays_and_the_run_stops_at_last() -> None:
+    step, waits, work, _ = whole([error(429)], attempts=1, deadline=30.0, max_outage=300.0)
 
-    assert failure_of(step).problem.error is ErrorClass.DEADLINE
+    assert isinstance(step, Stop)
+    assert isinstance(step.reason, OutageError)
     assert work.attempts == 0
     assert work.rate_limited == len(waits) + 1
+    assert sum(waits) > 30.0
+
+
+def test_a_server_that_asks_for_more_patience_than_there_is_stops_the_run() -> None:
+    step, _, _ = one([error(429, **{"retry-after": "7200"})], Work(a_row(1)))
+
+    assert isinstance(step, Stop)
+    assert "7,200 s" in str(step.reason)
 
 
 # ── trouble that does not count ──────────────────────────────────────────────────────────────
@@ -348,13 +357,13 @@ def test_a_row_that_is_refused_again_and_again_ends_at_its_deadline_even_with_on
 
 @pytest.mark.parametrize("status", [429, 503, 529])
 def test_a_refusal_by_load_uses_no_attempt_however_often(status: int) -> None:
-    replies: list[Answered] = [error(status)] * 20
+    replies: list[Answered] = [error(status)] * 8
     step, waits, _, desk = whole([*replies, ok()], attempts=2)
 
     outcome = success_of(step)
-    assert (outcome.attempts, outcome.rate_limited) == (1, 20)
-    assert len(waits) == 20
-    assert len(desk.told.of(Held)) == 20
+    assert (outcome.attempts, outcome.rate_limited) == (1, 8)
+    assert len(waits) == 8
+    assert len(desk.told.of(Held)) == 8
     assert not any(b.counts for b in desk.told.of(Bounced))
 
 

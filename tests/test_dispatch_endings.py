@@ -6,16 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from batchinfer.dispatch.endings import Price, failed, names_model, one_line, succeeded, without
+from batchinfer.dispatch.endings import Price, failed, hushed, names_model, one_line, succeeded
 from batchinfer.dispatch.work import Work
 from batchinfer.model import (
     NO_USAGE,
+    Accept,
     Answer,
     Dialogue,
     ErrorClass,
     Failure,
+    Halt,
     Problem,
-    Reply,
     Row,
     Success,
     Usage,
@@ -60,9 +61,13 @@ def test_a_failed_row_carries_what_it_took_and_why() -> None:
 
 
 def test_a_whole_reply_is_kept_where_it_is_given() -> None:
-    reply = Reply(200, {}, b' {"a": 1}\r\n')
+    assert succeeded(Work(a_row(1)), ANSWER, PRICE, b'{"a": 1}').response == b'{"a": 1}'
 
-    assert succeeded(Work(a_row(1)), ANSWER, PRICE, reply).response == b'{"a": 1}'
+
+def test_a_reply_nested_beyond_reading_is_kept_as_a_string() -> None:
+    deep = b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"
+
+    assert json.loads(one_line(deep)) == deep.decode()
 
 
 @pytest.mark.parametrize(
@@ -103,16 +108,25 @@ def test_a_row_may_choose_its_own_model(row: Row, own: bool) -> None:
     assert names_model(row) is own
 
 
-def test_a_secret_that_the_server_repeats_is_blotted_out() -> None:
-    reply = Reply(401, {"a": "b"}, b"bad key sk-secret, sk-secret and hush-hush")
+def test_a_secret_that_the_server_repeats_is_blotted_out_of_its_message() -> None:
+    halt = Halt(
+        Problem(ErrorClass.AUTH, "bad key sk-secret, sk-secret and hush-hush", 401, "sk-secret")
+    )
 
-    assert without(reply, (b"sk-secret", b"hush-hush", b"other")) == Reply(
-        401, {"a": "b"}, b"bad key ***, *** and ***"
+    assert hushed(halt, ("sk-secret", "hush-hush"), ()) == Halt(
+        Problem(ErrorClass.AUTH, "bad key ***, *** and ***", 401, "***")
     )
 
 
-def test_a_reply_without_secrets_is_passed_on_as_it_is() -> None:
-    reply = Reply(200, {}, b"{}")
+def test_a_key_is_blotted_out_of_an_answer_and_its_names() -> None:
+    answer = Answer(b'"it is sk-1234567"', Usage(1, 1), "stop", "m", "req-sk-1234567")
+    verdict = hushed(Accept(answer), ("sk-1234567",), (b"sk-1234567",))
 
-    assert without(reply, (b"sk-secret",)) is reply
-    assert without(reply, ()) is reply
+    assert isinstance(verdict, Accept)
+    assert (verdict.answer.output, verdict.answer.request_id) == (b'"it is ***"', "req-***")
+
+
+def test_a_word_that_serves_as_a_key_stays_in_answers() -> None:
+    accept = Accept(ANSWER)
+
+    assert hushed(accept, ("yes",), ()) is accept

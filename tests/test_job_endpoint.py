@@ -31,7 +31,8 @@ def test_a_way_has_the_address_the_key_and_an_open_transport() -> None:
 
     assert way.wire.url == "http://127.0.0.1:9/v1/chat/completions"
     assert way.wire.headers["Authorization"] == "Bearer sk-secret-1"
-    assert b"sk-secret-1" in way.wire.secrets
+    assert "sk-secret-1" in way.wire.secrets
+    assert b"sk-secret-1" in way.wire.keys
     assert way.name.startswith("httpx ")
 
 

@@ -7,7 +7,7 @@ from batchinfer.config.schema import Config
 from batchinfer.errors import (
     NoInputError,
 )
-from batchinfer.job.resume import stored_config
+from batchinfer.job.resume import any_target, stored_config
 
 
 @pytest.fixture
@@ -45,5 +45,5 @@ def test_another_file_may_be_named(bench: Bench) -> None:
 
 
 def test_without_a_job_there_is_nothing_to_resume(bench: Bench) -> None:
-    with pytest.raises(NoInputError, match="nothing to resume"):
-        stored(bench)
+    with pytest.raises(NoInputError, match="there is no run of"):
+        any_target(str(bench.input), None, bench.input.parent)

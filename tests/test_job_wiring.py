@@ -87,7 +87,7 @@ def test_a_wire_shows_a_host_without_secrets_and_knows_what_to_blot_out() -> Non
     }
     assert "sk-secret" not in wire.host
     assert "pass" not in wire.host
-    assert wire.secrets == (b"sk-secret",)
+    assert (wire.secrets, wire.keys) == (("sk-secret",), ())
     assert (wire.model, wire.keep_response) == ("m", True)
 
 
@@ -113,7 +113,6 @@ def test_the_limits_of_the_config_are_those_of_the_gate(
 
     assert not gate.pacer.unlimited
     assert gate.pacer.cost(0) == guess
-    assert not gate.pacer.fits(6001)
 
 
 def test_the_parts_make_an_attempt_that_answers() -> None:

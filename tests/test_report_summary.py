@@ -42,6 +42,7 @@ def test_the_json_has_exactly_the_promised_shape() -> None:
         "failures": {"schema": 1},
         "possibly_rebilled": 3,
         "input": "reviews.jsonl",
+        "prefix": None,
         "output": {"success": "r.success.jsonl", "failure": "r.failure.jsonl", "results": None},
         "transport": "httpx",
         "concurrency": 64,

@@ -41,7 +41,7 @@ def test_the_portable_transport_is_the_default_where_the_fast_one_is_missing() -
 
 @pytest.mark.usefixtures("without_pyreqwest")
 def test_a_missing_transport_that_was_asked_for_is_an_error_that_says_what_to_install() -> None:
-    with pytest.raises(ConfigError, match=r"pip install 'batchinfer\[fast\]'"):
+    with pytest.raises(ConfigError, match=r"pip install pyreqwest"):
         open_transport("pyreqwest", SETTINGS)
 
 

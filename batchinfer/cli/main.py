@@ -8,8 +8,9 @@ import signal
 import sys
 import traceback
 from io import TextIOWrapper
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TextIO, cast
 
+from batchinfer.cli.streams import Lenient
 from batchinfer.errors import BatchinferError, Exit
 
 _CTRL_C: Final = 128 + signal.SIGINT
@@ -42,6 +43,15 @@ def main() -> NoReturn:
             code = _no_reader()
     except Exception as error:  # noqa: BLE001 (the last resort: a bug must end with its own code)
         code = _unexpected(error)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit with this code, whatever the interpreter thinks of streams that cannot be flushed."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _no_reader()
     sys.exit(code)
 
 
@@ -51,7 +61,8 @@ def _open_streams() -> None:
         pass
     os.close(fd)
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
-    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w", encoding="utf-8")
+    stderr = sys.stderr or os.fdopen(_STDERR, "w", encoding="utf-8")
+    sys.stderr = cast("TextIO", Lenient(stderr))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

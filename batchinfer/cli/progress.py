@@ -4,12 +4,11 @@ Owns: what is shown of a tally and how often. Refuses to know: what the counters
 (`tick` is told the time), stdout. A terminal that is stuck or gone never stops the run.
 """
 
-import io
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TextIO, cast
 
+from batchinfer.cli.streams import Lenient
 from batchinfer.cli.text import duration
 from batchinfer.cli.watch import Styled, View, Watch, figures, figures_line, rows_text
 from batchinfer.report.gauges import Gauges
@@ -72,7 +71,7 @@ class Plain:
     def __init__(self, gauges: Gauges, stream: TextIO) -> None:
         self._tally = gauges.tally
         self._watch = Watch(gauges)
-        self._stream = _Lenient(stream)
+        self._stream = Lenient(stream)
         self._hold = _Episode()
         self._limit = _Episode()
         self._limited = gauges.tally.rate_limited
@@ -133,7 +132,7 @@ class Terminal:
 
         self._watch = Watch(gauges)
         self._view: View | None = None
-        file = cast("TextIO", _Lenient(stream))
+        file = cast("TextIO", Lenient(stream))
         console = self._console = Console(file=file, force_terminal=True, width=width)
         self._live = Live(
             get_renderable=self._render,
@@ -210,39 +209,3 @@ def _fitting(figures: list[Styled], width: int) -> list[Styled]:
         line += [(gap, ""), (text, style)]
         used += len(gap) + len(text)
     return line
-
-
-class _Lenient(io.TextIOBase):
-    """Writes to a stream that may be closed, full or hung up: what cannot be shown is dropped."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """Tell the stream's own."""
-        return self._stream.encoding or "utf-8"
-
-    def write(self, text: str, /) -> int:
-        """Write, if that can be done."""
-        with suppress(OSError, ValueError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, if that can be done."""
-        with suppress(OSError, ValueError):
-            self._stream.flush()
-
-    def fileno(self) -> int:
-        """Tell the stream's own."""
-        return self._stream.fileno()
-
-    def isatty(self) -> bool:
-        """Tell the stream's own."""
-        return self._stream.isatty()
-
-    def line(self, text: str) -> None:
-        """Write a line of a log that other programs write to as well."""
-        self.write(f"batchinfer: {text}\n")
-        self.flush()

@@ -6,6 +6,7 @@ Owns: flags to a configuration, running it, showing how it ended. Refuses to kno
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,12 +119,15 @@ def resume(
     Without INPUT: the one unfinished job of this folder.
     """
     from batchinfer.cli.main import report
+    from batchinfer.config.load import load
     from batchinfer.errors import BatchinferError, InterruptedRunError
     from batchinfer.job.resume import stored_config, targets
     from batchinfer.job.run import Options
 
     options = Options(retry=classes(retry_failed), repair=repair, grace=grace)
     code = 0
+    if config is not None and output is None:
+        output = load(config, setting or [], {}, os.environ, _read).output.prefix
     for target in targets(path, output, Path.cwd(), every=every):
         try:
             loaded = stored_config(target, config, setting or [], os.environ, _read)
@@ -166,9 +170,11 @@ def show(summary: object, *, as_json: bool, quiet: bool) -> None:
     from batchinfer.cli.text import summary_lines
 
     if as_json:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
-        sys.stdout.buffer.flush()
+        # Who does not listen to the end still gets the run's own exit code.
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
+            sys.stdout.buffer.flush()
     elif not quiet:
         sys.stderr.write("\n".join(summary_lines(summary)) + "\n")  # type: ignore[arg-type]
 

@@ -183,21 +183,22 @@ def _hints(summary: Summary) -> list[str]:
     asked = [e for e in failed if e not in TRANSIENT and e is not ErrorClass.INVALID_INPUT]
     hints = []
     if any(error in TRANSIENT for error in failed):
-        hints.append(_resume(summary.input, ""))
+        hints.append(_resume(summary, ""))
     if asked:
-        hints.append(_resume(summary.input, f" --retry-failed={','.join(asked[:_CLASSES_NAMED])}"))
+        hints.append(_resume(summary, f" --retry-failed={','.join(asked[:_CLASSES_NAMED])}"))
     if ErrorClass.INVALID_INPUT in failed:
         hints.append("mend the invalid lines of the input, then run again")
     return hints
 
 
-def _resume(path: str | None, option: str) -> str:
-    """Name the input where there is room: without it resume takes the folder's one open run."""
-    bare = f"batchinfer resume{option}"
-    if not path or not path.isprintable():
-        return bare
-    named = f"batchinfer resume {shlex.quote(path)}{option}"
-    return named if _LABEL + len(named) <= WIDTH else bare
+def _resume(summary: Summary, option: str) -> str:
+    """Name the job: by its prefix where that is not the input's own, else by the input."""
+    prefix, path = summary.prefix, summary.input
+    if prefix and prefix.isprintable():
+        return f"batchinfer resume --output {shlex.quote(prefix)}{option}"
+    if path and path.isprintable():
+        return f"batchinfer resume {shlex.quote(path)}{option}"
+    return f"batchinfer resume{option}"
 
 
 def _path_lines(paths: Outputs) -> list[str]:

@@ -5,6 +5,7 @@ defaults) and the wording of a refusal as a whole. Refuses to know: what the fie
 through the functions that it is given; every failure is a ConfigError.
 """
 
+import difflib
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -87,7 +88,9 @@ def _given(table: Mapping[str, object]) -> Table:
 def _preset_layer(name: str) -> Layer:
     preset = PRESETS.get(name)
     if preset is None:
-        raise ConfigError(f"there is no such preset; there are {', '.join(PRESETS)}")
+        near = difflib.get_close_matches(name, PRESETS, n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigError(f"there is no such preset{meant}; there are {', '.join(PRESETS)}")
     return Layer(f"preset {name}", {"endpoint": preset.endpoint()})
 
 

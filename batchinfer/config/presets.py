@@ -58,7 +58,8 @@ NO_ENDPOINT: Final = """\
 no endpoint is configured. Three ways on:
   batchinfer run INPUT --preset vllm --model MODEL   (or another: {names})
   export OPENAI_BASE_URL=... OPENAI_API_KEY=... OPENAI_MODEL=...
-  batchinfer run INPUT --config configs/demo.toml    (a simulator: no key, no cost)""".format(
+  batchinfer run INPUT --preset demo                 (a simulator: no key, no cost; the same:
+                                                      --config configs/demo.toml)""".format(
     names=", ".join(PRESETS)
 )
 

@@ -31,12 +31,24 @@ def contradictions(config: Config, values: Table, env: Mapping[str, str]) -> Ite
     if config.endpoint is not None:
         yield from _endpoint(config.endpoint, env)
         yield from _request(config, config.endpoint)
+        yield from _money(config, config.endpoint)
 
 
 def _numbers(config: Config) -> Iterator[Mistake]:
     retry = config.retry
     if retry.cap < retry.base:
         yield Mistake(("retry", "cap"), f"{retry.cap:g} is less than retry.base ({retry.base:g})")
+
+
+def _money(config: Config, endpoint: Endpoint) -> Iterator[Mistake]:
+    model = endpoint.model
+    priced = model in config.prices if model else bool(config.prices)
+    if config.budget.max_cost is not None and not priced:
+        yield Mistake(
+            ("budget", "max_cost"),
+            f'cannot be kept without a price: add [prices."{model or "MODEL"}"] with input and'
+            " output in USD per million tokens",
+        )
 
 
 def _endpoint(endpoint: Endpoint, env: Mapping[str, str]) -> Iterator[Mistake]:

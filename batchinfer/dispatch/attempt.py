@@ -6,13 +6,13 @@ the journal.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, assert_never
 
 from msgspec import Struct, structs
 
-from batchinfer.dispatch.endings import Price, failed, names_model, succeeded, without
-from batchinfer.dispatch.gate import Gate
+from batchinfer.dispatch.endings import Price, failed, hushed, names_model, one_line, succeeded
+from batchinfer.dispatch.endpoint import Endpoint, Surroundings
 from batchinfer.dispatch.work import Abandoned, Again, Done, Step, Stop, Work
 from batchinfer.errors import (
     BatchinferError,
@@ -23,9 +23,9 @@ from batchinfer.errors import (
     QuotaError,
     UnreachableError,
 )
-from batchinfer.events import Bounced, Event, Held, Sent
+from batchinfer.events import Bounced, Held, Sent
 from batchinfer.flow.ledger import Ledger
-from batchinfer.flow.outage import Episodes, Outage, Reach
+from batchinfer.flow.outage import Episodes, Reach
 from batchinfer.flow.retry import RetryPolicy, Tries
 from batchinfer.model import (
     NO_USAGE,
@@ -41,8 +41,7 @@ from batchinfer.model import (
     Row,
     Usage,
 )
-from batchinfer.providers.base import Provider, UnsendableError
-from batchinfer.transport.base import Transport
+from batchinfer.providers.base import UnsendableError
 
 _HALTS: Final[Mapping[ErrorClass, type[BatchinferError]]] = {
     ErrorClass.AUTH: KeyRefusedError,
@@ -51,42 +50,6 @@ _HALTS: Final[Mapping[ErrorClass, type[BatchinferError]]] = {
 """Why a run stops → how it ends; anything else that no row can survive is the configuration."""
 
 _SENT: Final = Sent()
-
-
-class Wire(Struct, frozen=True):
-    """Where and how: all that is the same for each request of an endpoint.
-
-    `secrets`: texts that a server must not talk us into writing down.
-    """
-
-    provider: Provider
-    url: str
-    host: str
-    headers: Mapping[str, str]
-    model: str | None
-    params: Mapping[str, object]
-    secrets: tuple[bytes, ...]
-    keep_response: bool
-
-
-class Endpoint(Struct):
-    """An endpoint as one run sees it: the way there, the door, whether it is up, its refusals."""
-
-    wire: Wire
-    transport: Transport
-    gate: Gate
-    outage: Outage
-    refusals: Episodes
-
-
-class Surroundings(Struct, frozen=True):
-    """The outside as arguments: monotonic seconds, epoch seconds, RFC 3339 now, luck, observers."""
-
-    clock: Callable[[], float]
-    epoch: Callable[[], float]
-    stamp: Callable[[], str]
-    luck: Callable[[], float]
-    sink: Callable[[Event], None]
 
 
 class Exchange(Struct, frozen=True):
@@ -112,6 +75,7 @@ class Attempt:
         self._policy = policy
         self._ledger = ledger
         self._outside = outside
+        self._well_at: float | None = None
         self.in_flight = 0
         self.unanswered = 0
 
@@ -128,9 +92,6 @@ class Attempt:
         except UnsendableError as error:
             return self._fail(work, Problem(ErrorClass.INVALID_INPUT, str(error)), _NOTHING_SENT)
         cost = gate.pacer.cost(len(body))
-        if not gate.pacer.fits(cost):
-            text = f"about {cost:,.0f} tokens: more than limits.tpm allows in a whole minute"
-            return self._fail(work, Problem(ErrorClass.TOO_LARGE, text), _NOTHING_SENT)
         if not await gate.enter(cost):
             return Abandoned()
         return await self._exchange(work, row, body, cost)
@@ -152,7 +113,6 @@ class Attempt:
         took = Exchange(len(body), cost, sent_at, (outside.clock() - sent_at) * 1000)
         if isinstance(result, Reply):
             self._to.outage.reached()
-            result = without(result, wire.secrets)
         elif not result.ambiguous:
             self._to.gate.pacer.refund(cost)
             return self._unreachable(result, took)
@@ -160,17 +120,23 @@ class Attempt:
 
     def _settle(self, work: Work, row: Row, result: Reply | Fault, took: Exchange) -> Step:
         verdict = self._wire.provider.judge(result, self._outside.epoch())
+        if self._wire.secrets:
+            verdict = hushed(verdict, self._wire.secrets, self._wire.keys)
         match verdict:
             case Accept(answer):
                 work.attempts += 1
                 self._to.refusals.over()
+                self._well_at = self._outside.clock()
                 self._used(took, answer.usage)
-                keep = self._wire.keep_response and isinstance(result, Reply)
+                whole = None
+                if self._wire.keep_response and isinstance(result, Reply):
+                    whole = one_line(result.body, self._wire.keys)
                 price = self._price(work, took, answer.usage, answer.model)
-                return Done(succeeded(work, answer, price, result if keep else None))  # type: ignore[arg-type]
+                return Done(succeeded(work, answer, price, whole))
             case Retry():
                 return self._retry(work, verdict, took, ambiguous=isinstance(result, Fault))
             case Reject(problem, usage):
+                self._to.refusals.over()
                 work.attempts += 1
                 self._used(took, usage)
                 return self._fail(work, problem, took, usage)
@@ -195,9 +161,11 @@ class Attempt:
             pause = self._policy.pause(episode, verdict.after, luck)
             self._rest(self._to.refusals, pause, problem)
         elapsed = now - (now if work.began is None else work.began)
+        if not verdict.counts and (reason := self._out_of_patience(verdict, now)):
+            return Stop(reason)
         tries = Tries(work.attempts + work.rate_limited, work.attempts, elapsed)
         backoff = self._policy.after(tries, verdict.after, luck, verdict.attempts)
-        if backoff.out_of_time:
+        if backoff.out_of_time and verdict.counts:
             text = f"timeouts.deadline has passed; last: {problem.message}"
             late = structs.replace(problem, error=ErrorClass.DEADLINE, message=text)
             return self._fail(work, late, took)
@@ -206,6 +174,15 @@ class Attempt:
         bounced = Bounced(problem, backoff.delay, ambiguous=ambiguous, counts=verdict.counts)
         self._outside.sink(bounced)
         return Again(backoff.delay)
+
+    def _out_of_patience(self, verdict: Retry, now: float) -> BatchinferError | None:
+        """Return why not to wait on: too long is asked for, or nothing went well for too long."""
+        limit, wait = self._to.outage.max_outage, verdict.after or 0.0
+        self._well_at = now if self._well_at is None else self._well_at
+        if max(wait, now - self._well_at) <= limit:
+            return None
+        when = f"come back in {wait:,.0f} s" if wait else "come back later"
+        return OutageError(f"{self._said(verdict.problem)}; {when}, nothing is marked failed")
 
     def _unreachable(self, fault: Fault, took: Exchange) -> Step:
         """Wait for the endpoint to come back; the row is not to blame and loses no attempt."""

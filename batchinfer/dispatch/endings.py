@@ -9,18 +9,20 @@ import orjson
 from msgspec import Struct, structs
 
 from batchinfer.dispatch.work import Work
+from batchinfer.intake.rows import MAX_DEPTH, depth
 from batchinfer.model import (
     NO_USAGE,
+    Accept,
     Answer,
     Dialogue,
     Failure,
     Problem,
-    Reply,
     Row,
     RowId,
     Success,
     Usage,
     Verbatim,
+    Verdict,
 )
 from batchinfer.providers import jsontext
 
@@ -46,9 +48,8 @@ class _Common(TypedDict):
     wasted: int
 
 
-def succeeded(work: Work, answer: Answer, price: Price, reply: Reply | None) -> Success:
-    """Return the outcome of an answered row; `reply` is given where it is to be kept whole."""
-    response = None if reply is None else one_line(reply.body)
+def succeeded(work: Work, answer: Answer, price: Price, response: bytes | None) -> Success:
+    """Return the outcome of an answered row; `response` is the whole reply, to be kept."""
     return Success(**_common(work, price), answer=answer, response=response)
 
 
@@ -91,20 +92,46 @@ def _mended(body: bytes) -> bytes:
         return orjson.dumps(body.decode("utf-8", "replace"))
 
 
-def one_line(body: bytes) -> bytes:
-    """Return a reply as JSON on one line: spliced if it is so already, else encoded again."""
+def one_line(body: bytes, keys: tuple[bytes, ...] = ()) -> bytes:
+    """Return a reply as JSON on one line: spliced if it is so already, else encoded again.
+
+    What is nested too deeply to be read back is kept as a string, and no key is kept at all.
+    """
     body = body.strip()
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return _mended(body)
-    return orjson.dumps(value) if b"\n" in body or b"\r" in body else body
+        return masked(_mended(body), keys)
+    if depth(value) > MAX_DEPTH:
+        return masked(orjson.dumps(body.decode()), keys)
+    encoded = orjson.dumps(value)
+    hidden = masked(encoded, keys)
+    return hidden if hidden is not encoded or b"\n" in body or b"\r" in body else body
 
 
-def without(reply: Reply, secrets: tuple[bytes, ...]) -> Reply:
-    """Return a reply whose body does not repeat a secret: some servers echo the key they got."""
-    body = reply.body
-    for secret in secrets:
-        if secret in body:
-            body = body.replace(secret, b"***")
-    return reply if body is reply.body else structs.replace(reply, body=body)
+def masked(text: bytes, keys: tuple[bytes, ...]) -> bytes:
+    """Return JSON as we encode it without these texts: some servers echo the key they got."""
+    for key in keys:
+        if key in text:
+            text = text.replace(key, b"***")
+    return text
+
+
+def hushed(verdict: Verdict, secrets: tuple[str, ...], keys: tuple[bytes, ...]) -> Verdict:
+    """Return a verdict that repeats no secret; in an answer, only what looks like a key is one."""
+    match verdict:
+        case Accept(answer):
+            name = answer.request_id
+            if not any(key in answer.output or key.decode() in (name or "") for key in keys):
+                return verdict
+            output = masked(answer.output, keys)
+            request_id = name and masked(name.encode(), keys).decode()
+            return Accept(structs.replace(answer, output=output, request_id=request_id))
+        case _:
+            problem = verdict.problem
+            message, code = problem.message, problem.code or ""
+            for secret in secrets:
+                message, code = message.replace(secret, "***"), code.replace(secret, "***")
+            return structs.replace(
+                verdict, problem=structs.replace(problem, message=message, code=code or None)
+            )

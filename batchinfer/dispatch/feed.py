@@ -14,7 +14,7 @@ from batchinfer.dispatch.work import Work
 from batchinfer.intake.lines import Chunk
 from batchinfer.model import BadRow, Row
 
-MIN_WAITING: Final = 256
+MIN_WAITING: Final = 1024
 
 
 class Chunks(Protocol):

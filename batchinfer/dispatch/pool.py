@@ -130,7 +130,8 @@ class Pool:
         if error is None:
             return
         if isinstance(error, BatchinferError):
-            self.reason = self.reason or error
+            keep = self.reason is not None and not isinstance(error, StorageError)
+            self.reason = self.reason if keep else error
         self._wind_down()
         if isinstance(error, StorageError) or not isinstance(error, BatchinferError):
             self.force()

@@ -63,6 +63,11 @@ class Scribe:
             self._room.set()
             self._thread.shutdown(wait=False)
 
+    @property
+    def unsynced(self) -> int:
+        """Outcomes handed over that are not known to be on the disk."""
+        return len(self._batch) + self._in_commit
+
     def close(self) -> None:
         """Write what is there and end `run`."""
         self._closing = True

@@ -42,7 +42,7 @@ class Outage:
 
     def __init__(self, patience: int, max_outage: float) -> None:
         self._patience = patience
-        self._max_outage = max_outage
+        self.max_outage = max_outage
         self._seen = False
         self._down_since: float | None = None
         self.episodes = Episodes()
@@ -60,4 +60,4 @@ class Outage:
         episode = self.episodes.trouble(sent_at)
         if not self._seen:
             return Reach.NEVER_THERE if episode >= self._patience else Reach.WAIT
-        return Reach.GONE if now - self._down_since >= self._max_outage else Reach.WAIT
+        return Reach.GONE if now - self._down_since >= self.max_outage else Reach.WAIT

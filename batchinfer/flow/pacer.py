@@ -80,11 +80,10 @@ class Pacer:
 
     def cost(self, body_bytes: int) -> float:
         """Return the estimated tokens of a request; 0 where tokens are not limited."""
-        return self._estimate.of(body_bytes) if self._tokens else 0.0
-
-    def fits(self, cost: float) -> bool:
-        """Whether a request of `cost` tokens can ever be sent under the limit."""
-        return self._tokens is None or cost <= self._tokens.per_minute
+        if self._tokens is None:
+            return 0.0
+        # An estimate never fails a row: at most a minute's worth is booked, the server decides.
+        return min(self._estimate.of(body_bytes), self._tokens.per_minute)
 
     def wait(self, now: float) -> float:
         """Return the seconds until the next request may leave."""

@@ -105,20 +105,21 @@ def _object(line: bytes, max_line: int) -> dict[str, object]:
         raise _UnfitError(_why_not_json(line, error)) from error
     if not isinstance(value, dict):
         raise _UnfitError(f"the line is {_kind(value)}, not a JSON object")
-    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and depth(value) > MAX_DEPTH:
         raise _UnfitError(_TOO_DEEP)
     return value
 
 
-def _depth(value: object) -> int:
-    depth, level = 0, [value]
+def depth(value: object) -> int:
+    """Return how deeply a JSON value is nested; a plain value is 1."""
+    levels, level = 0, [value]
     while level:
-        depth += 1
+        levels += 1
         inner = (
             v.values() if isinstance(v, dict) else v for v in level if isinstance(v, list | dict)
         )
         level = [item for items in inner for item in items if isinstance(item, list | dict)]
-    return depth
+    return levels
 
 
 def _why_not_json(line: bytes, error: Exception) -> str:
@@ -152,6 +153,9 @@ def _ask(value: dict[str, object], line: bytes, recipe: Recipe) -> Ask:
         return _verbatim(value, line)
     template = recipe.template
     own = recipe.shape.value
+    whole = recipe.shape is Shape.CHAT and own in value and not template.uses(own)
+    if not whole and template.fits(value):
+        return Dialogue(template.turns(value))
     if own in value and not template.uses(own):
         members = _decode_members(line)
         return Fields({k: v for k, v in members.items() if k not in LIFTED})

@@ -111,7 +111,7 @@ def open_input(path: str) -> Input:
     """Open `path` ("-": standard input); NoInputError says why it cannot be read."""
     if path == STDIN:
         raw = FileIO(0, "r", closefd=False)
-        return Input("standard input", raw, raw, 0)
+        return Input("standard input", raw, _Stream(raw), 0)
     try:
         if Path(path).is_dir():
             raise NoInputError(f"{path} is a folder, not a JSONL file")
@@ -119,15 +119,46 @@ def open_input(path: str) -> Input:
     except OSError as error:
         raise NoInputError(f"cannot read {path}: {error.strerror}") from error
     if is_stream(path):
-        return Input(path, raw, raw, 0)
+        return Input(path, raw, _Stream(raw), 0)
     return Input(path, raw, _decompressed(raw), os.fstat(raw.fileno()).st_size)
 
 
 def _decompressed(raw: FileIO) -> _Readable:
-    """Choose by the first bytes: neither magic number can begin a JSON line."""
     head = os.pread(raw.fileno(), 4, 0)
+    # A reader that is made and let go would close the file: it is made only for what is packed.
+    return _chosen(head, BufferedReader(raw)) or raw if _is_packed(head) else raw
+
+
+def _is_packed(head: bytes) -> bool:
+    return head.startswith((_GZIP, *_ZSTD))
+
+
+def _chosen(head: bytes, packed: "BufferedReader[FileIO]") -> _Readable | None:
+    """Choose by the first bytes: neither magic number can begin a JSON line."""
     if head.startswith(_GZIP):
-        return gzip.GzipFile(fileobj=BufferedReader(raw))
+        return gzip.GzipFile(fileobj=packed)
     if head.startswith(_ZSTD):
-        return cast("_Readable", zstd.ZstdFile(BufferedReader(raw)))
-    return raw
+        return cast("_Readable", zstd.ZstdFile(packed))
+    return None
+
+
+class _Stream:
+    """A pipe: `read` gives what has come, so that a trickle flows; the first read looks at it."""
+
+    def __init__(self, raw: FileIO) -> None:
+        self._packed = BufferedReader(raw)
+        self._opened: _Readable | None = None
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` decompressed bytes."""
+        if self._opened is None:
+            self._opened = _chosen(self._packed.peek(4)[:4], self._packed) or self
+        if self._opened is self:
+            return self._packed.read1(size)
+        return self._opened.read(size) or b""
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        if self._opened is not None and self._opened is not self:
+            self._opened.close()
+        self._packed.close()

@@ -19,9 +19,7 @@ MAX_TEXT: Final = 4 * 1024 * 1024
 """Characters one rendering may give."""
 
 
-MISTAKES: Final = frozenset(
-    {"SyntaxError", "UnknownFilter", "UnknownTest", "UnknownFunction", "TemplateNotFound"}
-)
+MISTAKES: Final = frozenset({"SyntaxError", "UnknownFilter", "UnknownTest", "TemplateNotFound"})
 """Kinds of errors that are the template's and no row's."""
 
 _rehearsal: Final = Environment(undefined_behavior="chainable", fuel=FUEL, debug=False)
@@ -59,12 +57,19 @@ class Template:
     def _compile(self, name: str, text: str) -> None:
         try:
             self._env.add_template(name, text)
+            _rehearsal.render_str(text, name, row={})
         except TemplateError as error:
-            raise ConfigError(f"{name}: the template is not valid: {error.args[0]}") from error
+            if error.kind in MISTAKES:
+                text = f"{name}: the template is not valid: {error.args[0]}"
+                raise ConfigError(text) from error
 
     def uses(self, member: str) -> bool:
         """Whether a row's member is data for the template (all are, where it names `row`)."""
         return member in self.names or "row" in self.names
+
+    def fits(self, row: Mapping[str, object]) -> bool:
+        """Whether a row has all that the template asks for."""
+        return bool(self.names) and self.names - {"row"} <= row.keys()
 
     def __bool__(self) -> bool:
         """Whether data rows can be sent at all."""
@@ -92,4 +97,5 @@ class Template:
         missing = sorted(self.names - row.keys() - {"row"})
         if error.kind == "UndefinedError" and missing:
             return f"the template uses {', '.join(missing)}, which this row does not have"
-        return f"the template cannot be rendered for this row: {error.kind}"
+        what = str(error.args[0])[:200] if error.args else error.kind
+        return f"the template cannot be rendered for this row: {what}"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from batchinfer.config.address import joined
 from batchinfer.config.schema import Config
 from batchinfer.config.secrets import endpoint_url, header_values, secret_texts
-from batchinfer.dispatch.attempt import Wire
+from batchinfer.dispatch.endpoint import Wire
 from batchinfer.errors import ConfigError
 from batchinfer.job import wiring
 from batchinfer.providers.registry import provider
@@ -29,6 +29,13 @@ class Way(Struct, frozen=True):
     wire: Wire
     transport: Transport
     name: str
+
+
+def check_way(config: Config, env: Mapping[str, str]) -> None:
+    """Raise the ConfigError that `open_way` would, as far as can be known without opening."""
+    if config.endpoint is not None:
+        header_values(config.endpoint, env, _read)
+        settings_from(config.timeouts, env)
 
 
 @asynccontextmanager

@@ -6,6 +6,8 @@ shown.
 
 import fcntl
 import os
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -15,7 +17,7 @@ from batchinfer.errors import BatchinferError, Exit, NoInputError, UsageError
 from batchinfer.job.run import Ended
 from batchinfer.job.survey import input_lines, survey, weight
 from batchinfer.job.takeover import RUNNING
-from batchinfer.job.target import Target
+from batchinfer.job.target import Target, own_prefix
 from batchinfer.journal.manifest import Manifest, read, write
 from batchinfer.report.results import MergeCounts, Proof, merge, verify
 from batchinfer.report.shapes import Form
@@ -58,11 +60,11 @@ def finish(target: Target, ended: Ended, max_line: int) -> Summary:
     """
     tally = ended.tally
     if ended.reason is None:
-        if not (ended.repeated and target.paths.results.exists()):
+        if not (ended.repeated and target.paths.results.is_file()):
             write_results(target, max_line)
         write(target.paths.manifest, ended.manifest)
     elif not target.streamed and weight(target) <= LIGHT:
-        tally = survey(target, max_line)
+        tally.count_rows_as(survey(target, max_line))
     facts = structs.replace(
         _facts(target, ended.manifest, ended.tally.settled),
         elapsed_s=ended.seconds,
@@ -82,9 +84,19 @@ def status(target: Target, max_line: int) -> Summary:
     tally = survey(target, max_line)
     done = tally.succeeded + tally.failed
     facts = _facts(target, manifest, done)
-    if manifest.ended == RUNNING and not _locked(target):
-        facts = structs.replace(facts, ended="killed")
+    if manifest.ended == RUNNING:
+        at_work = _locked(target)
+        elapsed = manifest.elapsed_s + _since(manifest.started_at, target, at_work=at_work)
+        ended = RUNNING if at_work else "killed"
+        facts = structs.replace(facts, ended=ended, elapsed_s=elapsed)
     return summarise(tally, facts)
+
+
+def _since(started_at: str, target: Target, *, at_work: bool) -> float:
+    """Return the seconds of a run that wrote down no end: up to now, or to its last record."""
+    last = target.paths.success
+    until = time.time() if at_work or not last.exists() else last.stat().st_mtime
+    return max(0.0, until - datetime.fromisoformat(started_at).timestamp())
 
 
 def exit_code(summary: Summary, reason: BatchinferError | None) -> Exit:
@@ -102,6 +114,7 @@ def _facts(target: Target, manifest: Manifest, settled: int) -> RunFacts:
         settled=settled,
         possibly_rebilled=manifest.possibly_rebilled,
         input=target.input,
+        prefix=target.prefix if target.prefix != own_prefix(target.input) else None,
         output=Outputs(*map(_if_there, (paths.success, paths.failure, paths.results))),
         concurrency=manifest.concurrency,
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from batchinfer.config.load import load
 from batchinfer.config.schema import Config, Intake
-from batchinfer.errors import NoInputError, UsageError
+from batchinfer.errors import AmbiguousTargetError, NoInputError, UsageError
+from batchinfer.intake.source import is_stream
 from batchinfer.job.target import (
     COPY,
     MANIFEST,
@@ -52,7 +53,7 @@ def any_target(path: str | None, output: str | None, folder: Path) -> Target:
     if path is not None and path.endswith(MANIFEST):
         output = path.removesuffix(MANIFEST)
     elif path is not None:
-        return target_of(path, output)
+        return _of_input(path, output, folder)
     if output is not None:
         manifest = read(Path(output + MANIFEST))
         if manifest is None:
@@ -68,6 +69,32 @@ def any_target(path: str | None, output: str | None, folder: Path) -> Target:
     )
 
 
+def _of_input(path: str, output: str | None, folder: Path) -> Target:
+    """Return the job of an input: beside it, or wherever in the folder its outputs were put."""
+    if output is None and not is_stream(path):
+        beside = target_of(path, None)
+        if beside.paths.manifest.exists():
+            return beside
+        name = str(Path(path).resolve())
+        found = [job for job in manifests(folder) if job[1].input.path == name]
+        if len(found) == 1:
+            return target_of(path, _prefix(found[0][0]))
+        if found:
+            places = ", ".join(_prefix(place) for place, _ in found)
+            raise AmbiguousTargetError(f"{path} has several runs; say --output, one of: {places}")
+    target = target_of(path, output)
+    if not target.paths.manifest.exists():
+        raise NoInputError(
+            f"there is no run of {path}: {target.paths.manifest} does not exist; start it with"
+            f" batchinfer run {path}, or say where its outputs are: --output PREFIX"
+        )
+    return target
+
+
+def _prefix(manifest: Path) -> str:
+    return str(manifest)[: -len(MANIFEST)]
+
+
 def stored_config(
     target: Target,
     config: str | None,
@@ -79,12 +106,8 @@ def stored_config(
     if config is not None:
         return load(config, sets, {}, env, read_file)
     manifest = read(target.paths.manifest)
-    if manifest is None:
-        raise NoInputError(
-            f"{target.paths.manifest} does not exist: nothing to resume; start it with"
-            f" batchinfer run {target.input}"
-        )
-    return load(None, sets, {}, env, read_file, base=manifest.config)
+    stored = {} if manifest is None else manifest.config
+    return load(None, sets, {}, env, read_file, base=stored)
 
 
 def max_line(target: Target) -> int:
@@ -96,5 +119,4 @@ def max_line(target: Target) -> int:
 
 
 def _target(found: Path, manifest: Manifest) -> Target:
-    prefix = str(found)[: -len(MANIFEST)]
-    return target_of(manifest.input.path, prefix)
+    return target_of(manifest.input.path, _prefix(found))

@@ -13,7 +13,6 @@ from typing import Final
 from msgspec import Struct, structs
 
 from batchinfer.config.schema import Config
-from batchinfer.dispatch.attempt import Attempt
 from batchinfer.dispatch.feed import Feed
 from batchinfer.dispatch.lane import Lane, Seats
 from batchinfer.dispatch.pool import Pool
@@ -26,7 +25,7 @@ from batchinfer.intake.readahead import ReadAhead
 from batchinfer.intake.rows import Recipe, is_blank, parse
 from batchinfer.intake.source import Input, open_input
 from batchinfer.job import takeover, wiring
-from batchinfer.job.endpoint import open_way
+from batchinfer.job.endpoint import check_way, open_way
 from batchinfer.job.history import History, recall
 from batchinfer.job.live import View, shown, signals
 from batchinfer.job.target import Target, make_folder, raise_file_limit
@@ -95,6 +94,7 @@ def run(
     """
     again = failures_to_retry(options.retry)
     recipe = wiring.recipe(config)
+    check_way(config, env)
     make_folder(target)
     source = open_input(target.input)
     try:
@@ -108,7 +108,12 @@ def run(
             ended = session.run(source, journal, manifest, env)
     finally:
         source.close()
-    same = before is not None and before.ended == FINISHED and before.input == manifest.input
+    same = (
+        not target.streamed
+        and before is not None
+        and before.ended == FINISHED
+        and before.input == manifest.input
+    )
     return structs.replace(ended, repeated=same and not ended.tally.settled)
 
 
@@ -145,8 +150,8 @@ class _Session:
         try:
             history = recall(self._target.paths, self._tally.fold)
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                pool, attempt, name = runner.run(self._drive(source, journal, history, env))
-            ended, reason, unanswered = _how(pool.reason), pool.reason, attempt.unanswered
+                pool, lost, name = runner.run(self._drive(source, journal, history, env))
+            ended, reason, unanswered = _how(pool.reason), pool.reason, lost
         except BatchinferError as error:
             ended, reason = _how(error), error
             raise
@@ -164,12 +169,13 @@ class _Session:
                 manifest = takeover.read_through(self._target, manifest)
             on_disk = MERGING if ended == FINISHED else ended
             write(self._target.paths.manifest, structs.replace(manifest, ended=on_disk))
-        self._remark(history)
+        for remark in takeover.remarks(self._names, self._tally, len(history.succeeded)):
+            self._front.say(remark)
         return Ended(manifest, self._tally, reason, name, seconds)
 
     async def _drive(
         self, source: Input, journal: JournalWriter, history: History, env: Mapping[str, str]
-    ) -> tuple[Pool, Attempt, str]:
+    ) -> tuple[Pool, int, str]:
         config, sink = self._config, self._tally.fold
         plan = Plan(history.succeeded, history.failed, self._again)
         async with open_way(config, env) as way:
@@ -180,14 +186,15 @@ class _Session:
             ahead = ReadAhead(chunks(source.read, config.intake.max_line))
             feed = Feed(ahead, self._opener(plan), self._counted, self._concurrency)
             lane = Lane(attempt, gate, Seats(self._concurrency))
-            pool = Pool(feed, Scribe(journal, sink), [lane])
+            scribe = Scribe(journal, sink)
+            pool = Pool(feed, scribe, [lane])
             gauges = Gauges(
                 self._tally, lambda: attempt.in_flight, self._guess(source), source.fraction
             )
             with signals(pool), shown(self._front.view(gauges)):
                 await pool.run(self._grace)
             ahead.close()
-            return pool, attempt, way.name
+            return pool, attempt.unanswered + scribe.unsynced, way.name
 
     def _opener(self, plan: Plan) -> Callable[[int, bytes], Row | BadRow | None]:
         fold, recipe, names = self._tally.fold, self._recipe, self._names
@@ -226,19 +233,7 @@ class _Session:
         if transport.startswith("httpx") and self._concurrency > SLOW_ABOVE:
             self._front.say(
                 f"{self._concurrency} in flight over the portable transport is slow;"
-                " pip install 'batchinfer[fast]' is about ten times faster"
-            )
-
-    def _remark(self, history: History) -> None:
-        if self._names.repeats:
-            self._front.say(
-                f"the id {self._names.repeated!r} (and {self._names.repeats - 1} more repeats)"
-                " stands on several rows; each row has its own answer all the same"
-            )
-        if self._tally.total is not None and len(history.succeeded):
-            self._front.say(
-                f"{len(history.succeeded)} answers of earlier runs belong to rows that the input"
-                " no longer has; they are kept and left out of the results"
+                " pyreqwest (the extra `fast`) sends several times as many"
             )
 
 

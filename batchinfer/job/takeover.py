@@ -20,11 +20,13 @@ from batchinfer.config.fingerprint import differences, fingerprint, public
 from batchinfer.config.schema import Config
 from batchinfer.dispatch.scribe import GROUP
 from batchinfer.errors import FingerprintError, LockedError
+from batchinfer.intake.plan import Names
 from batchinfer.job.target import Target
 from batchinfer.job.wiring import concurrency, stamp
 from batchinfer.journal.manifest import Input, Manifest, Paths, read, write
 from batchinfer.journal.replay import repair
 from batchinfer.journal.writer import JournalWriter
+from batchinfer.report.tally import Tally
 
 RUNNING = "running"
 
@@ -98,6 +100,20 @@ def begin(
         )
     write(target.paths.manifest, manifest)
     return before, manifest
+
+
+def remarks(names: Names, tally: Tally, left: int) -> Iterator[str]:
+    """Yield what is odd about the rows; `left`: successes that no row has asked for."""
+    if names.repeats:
+        yield (
+            f"the id {names.repeated!r} stands on several rows (ids repeated: {names.repeats});"
+            " each row has its own answer all the same"
+        )
+    if tally.total is not None and left:
+        yield (
+            f"{left} answers of earlier runs belong to rows that the input no longer has;"
+            " they are kept and left out of the results"
+        )
 
 
 def identity(target: Target) -> Input:

@@ -50,7 +50,7 @@ def target_of(path: str, prefix: str | None) -> Target:
     if streamed and not prefix:
         what = "standard input" if path == STDIN else path
         raise UsageError(f"{what} has no name to call the outputs after; give --output PREFIX")
-    prefix = prefix or _stem(path)
+    prefix = prefix or own_prefix(path)
     _require_text(path, prefix)
     again = f"{prefix}{COPY}" if streamed else path
     made = paths(prefix)
@@ -78,7 +78,8 @@ def make_folder(target: Target) -> None:
         raise CannotCreateError(f"cannot create the folder {folder}: {error.strerror}") from error
 
 
-def _stem(path: str) -> str:
+def own_prefix(path: str) -> str:
+    """Return the prefix named after an input: its path without .jsonl, .jsonl.gz and the like."""
     stem = path
     for endings in (_SUFFIXES, _FORMATS):
         for ending in endings:
@@ -89,8 +90,9 @@ def _stem(path: str) -> str:
 
 
 def manifests(folder: Path) -> list[tuple[Path, Manifest]]:
-    """Return the jobs in a folder, by the names of their manifests."""
-    found = ((path, read_manifest(path)) for path in sorted(folder.glob(f"*{MANIFEST}")))
+    """Return the jobs of a folder and the folders in it, by the names of their manifests."""
+    places = sorted(folder.glob(f"*{MANIFEST}")) + sorted(folder.glob(f"*/*{MANIFEST}"))
+    found = ((path, read_manifest(path)) for path in places)
     return [(path, manifest) for path, manifest in found if manifest is not None]
 
 

@@ -5,14 +5,18 @@ the journal.
 """
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from orjson import dumps
+
 from batchinfer.config.address import shown
 from batchinfer.config.schema import Config
-from batchinfer.dispatch.attempt import Attempt, Endpoint, Surroundings, Wire
+from batchinfer.dispatch.attempt import Attempt
+from batchinfer.dispatch.endpoint import Endpoint, Surroundings, Wire
 from batchinfer.dispatch.gate import Gate
 from batchinfer.errors import ConfigError
 from batchinfer.events import Event
@@ -30,7 +34,10 @@ AUTO_CONCURRENCY: Final = 64
 """What `limits.concurrency = "auto"` means in this version."""
 
 MIN_SECRET: Final = 6
-"""Characters below which a text is too common to be blotted out of answers."""
+"""Characters below which a text is too common to be blotted out of a message."""
+
+_LIKE_A_KEY: Final = re.compile(r"(?=.*[0-9]).{8,}")
+"""What is blotted out of answers too: not a word such as `ollama`, which many servers take."""
 
 _SHAPES: Final = {
     "chat/completions": Shape.CHAT,
@@ -64,6 +71,7 @@ def wire(
     config: Config, api: Provider, url: str, headers: Mapping[str, str], secrets: Iterable[str]
 ) -> Wire:
     """Return where requests go and what they all carry."""
+    hidden = sorted(set(secrets), key=len, reverse=True)
     return Wire(
         provider=api,
         url=url,
@@ -71,7 +79,8 @@ def wire(
         headers={"content-type": "application/json", **headers},
         model=config.endpoint.model if config.endpoint else None,
         params=config.request.params,
-        secrets=tuple(text.encode() for text in secrets if len(text) >= MIN_SECRET),
+        secrets=tuple(text for text in hidden if len(text) >= MIN_SECRET),
+        keys=tuple(dumps(text)[1:-1] for text in hidden if _LIKE_A_KEY.fullmatch(text)),
         keep_response=config.output.include_response,
     )
 

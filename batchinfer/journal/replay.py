@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 from msgspec import Struct
 
 from batchinfer.errors import DamagedJournalError
@@ -56,22 +57,23 @@ class Scan:
         self.torn = 0
 
     def __iter__(self) -> Iterator[Entry]:
-        start = end = broken = damaged = 0
+        start = end = broken = damaged = edited = 0
         head = b""
         for offset, line, ended in _lines(self.path):
             if not intact(line):
                 if not broken:
                     start, head = offset, line
                 broken += 1
+                edited += ended and _is_whole(line)
                 end = offset + len(line) + ended
             elif broken:
                 damaged = broken
             else:
                 yield Entry(offset, len(line), line)
-        if damaged:
-            raise DamagedJournalError(_damage(self.path, damaged, start))
-        if broken and not start and not _ours(head):
+        if broken and not damaged and not start and not _ours(head):
             raise DamagedJournalError(_foreign(self.path))
+        if damaged or edited:
+            raise DamagedJournalError(_damage(self.path, damaged or edited, start))
         self.torn = end - start
 
 
@@ -94,9 +96,25 @@ def heal(fd: int, path: Path) -> int:
         if end >= size:
             return 0
         kept = end + 1 if end else 0
+        _refuse_edited(fd, kept, size, path)
         if kept < size:
             os.ftruncate(fd, kept)
         return size - kept
+
+
+def _refuse_edited(fd: int, kept: int, size: int, path: Path) -> None:
+    """Raise where whole JSON lines stand in the tail: an edit leaves such, a crash does not."""
+    tail = os.pread(fd, min(size - kept, 8 * BLOCK), kept)
+    edited = sum(_is_whole(line) for line in tail.split(b"\n")[:-1])
+    if edited:
+        raise DamagedJournalError(_damage(path, edited, kept))
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(line), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def _end_of_intact(fd: int, size: int, path: Path) -> int:
@@ -205,7 +223,7 @@ def _bad(path: Path) -> Path:
 def _damage(path: Path, lines: int, offset: int) -> str:
     count = "1 damaged line" if lines == 1 else f"{lines} damaged lines"
     return (
-        f"{path}: {count} among intact records, the first at byte {offset}; "
+        f"{path}: {count} that no crash leaves, the first at byte {offset}; "
         f"--repair moves the damage to {_bad(path).name} and sends those rows again"
     )
 

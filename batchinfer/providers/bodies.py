@@ -77,7 +77,7 @@ def spliced(
         _check_subject(ask.members, subject)
         own = ask.members
     else:
-        own = {subject.member: subject.of_turns(ask.turns)}
+        own = {subject.member: subject.of_turns(ask.turns), **ask.members}
     merged = {"model": model, **params, **own} if model else {**params, **own}
     _check_extras(merged)
     try:

@@ -23,6 +23,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
     `ended`: "finished", "partial", "interrupted", "running", … `elapsed_s`: seconds of work.
     `settled`: rows settled within `elapsed_s` (None: those the tally saw settled, a live run's).
+    `prefix`: of the outputs, where it is not named after the input.
     `possibly_rebilled`: requests of an earlier crash that the server may bill twice.
     """
 
@@ -31,6 +32,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     settled: int | None = None
     possibly_rebilled: int = 0
     input: str | None = None
+    prefix: str | None = None
     output: Outputs = Outputs()
     transport: str | None = None
     concurrency: int | None = None
@@ -97,6 +99,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     failures: dict[str, int]
     possibly_rebilled: int
     input: str | None
+    prefix: str | None
     output: Outputs
     transport: str | None
     concurrency: int | None
@@ -119,6 +122,7 @@ def summarise(tally: Tally, facts: RunFacts) -> Summary:
         failures=_failures(tally),
         possibly_rebilled=facts.possibly_rebilled,
         input=facts.input,
+        prefix=facts.prefix,
         output=facts.output,
         transport=facts.transport,
         concurrency=facts.concurrency,

@@ -134,6 +134,11 @@ class Tally:
             case _:
                 assert_never(event)
 
+    def count_rows_as(self, other: "Tally") -> None:
+        """Take over how the rows stand from another tally of the same job."""
+        self.total, self.succeeded, self.failed = other.total, other.succeeded, other.failed
+        self.invalid, self.skipped, self.failures = other.invalid, other.skipped, other.failures
+
     @property
     def done(self) -> int:
         """Rows that have an outcome, whichever run they have it from."""

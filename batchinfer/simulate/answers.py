@@ -158,6 +158,8 @@ def count_tokens(text: str) -> int:
 def _say(prompt: str, digest: str, room: float, behaviour: Behaviour) -> _Said:
     begins = " ".join(prompt[: 2 * _QUOTED].split())[:_QUOTED]
     text = f"[simulated] No model was asked. Prompt {digest} begins: {begins}"
+    if count_tokens(text) > room >= count_tokens(_SHORT):
+        text = _SHORT  # most models keep to the room they have; cuts are for `truncate_rate`
     tokens = count_tokens(text)
     if is_truncated(behaviour, int(digest, 16)):
         room = min(room, tokens // 2)
@@ -165,6 +167,9 @@ def _say(prompt: str, digest: str, room: float, behaviour: Behaviour) -> _Said:
         return _Said(text, tokens, "stop")
     kept = text.encode()[: int(room) * BYTES_PER_TOKEN].decode(errors="ignore")
     return _Said(kept, int(room), "length")
+
+
+_SHORT: Final = "[simulated]"
 
 
 def _digest(text: str) -> str:

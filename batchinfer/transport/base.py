@@ -19,6 +19,9 @@ from batchinfer.transport.proxies import NO_PROXIES, ProxyRules, rules_from
 MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes of a reply's body, decoded, above which it is a fault and no longer an answer."""
 
+LONGEST: Final = 86_400.0 * 30
+"""Seconds that stand for any longer timeout: what the clients can count."""
+
 IDLE: Final = 4.0
 """Seconds an unused connection is kept: below the 5 s after which uvicorn and Node close theirs,
 so that a request seldom meets a connection that is just being closed."""
@@ -77,9 +80,9 @@ def settings_from(timeouts: Timeouts, environ: Mapping[str, str]) -> TransportSe
     """Return the settings of a job: its timeouts, and the environment's proxies and CA file."""
     ca_file = environ.get("SSL_CERT_FILE") or None
     return TransportSettings(
-        connect=timeouts.connect,
-        read=timeouts.read,
-        total=timeouts.total,
+        connect=min(timeouts.connect, LONGEST),
+        read=min(timeouts.read, LONGEST),
+        total=min(timeouts.total, LONGEST),
         ca_file=ca_file,
         proxies=rules_from(environ),
     )

@@ -51,7 +51,7 @@ def _chosen(name: str) -> Adapter:
         return _load(name)
     except ImportError:
         raise ConfigError(
-            f"endpoint.transport: {name} is not installed; pip install 'batchinfer[fast]', "
+            f"endpoint.transport: {name} is not installed; pip install {name}, "
             'or leave the choice to batchinfer with "auto"'
         ) from None
 
