@@ -183,10 +183,23 @@ def test_a_zero_filled_first_record_is_torn(path: Path, start: int) -> None:
 
 
 def test_a_damaged_last_line_is_a_torn_tail_even_with_its_newline(path: Path) -> None:
-    path.write_bytes(b"".join(RECORDS[:2]) + MIDDLE.replace(b"stop", b"st0p"))
+    torn = MIDDLE.replace(b'"stop"', b'"st\0\0\0')
+    path.write_bytes(b"".join(RECORDS[:2]) + torn)
 
     assert seen(path) == RECORDS[:2]
-    assert healed(path) == len(MIDDLE)
+    assert healed(path) == len(torn)
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+def test_an_edited_last_line_is_damage_and_stays(path: Path, ending: bytes) -> None:
+    edited = MIDDLE.replace(b"stop", b"st0p").rstrip() + ending
+    path.write_bytes(b"".join(RECORDS[:2]) + edited)
+    before = path.read_bytes()
+
+    for look in (seen, healed):
+        with pytest.raises(DamagedJournalError, match="that no crash leaves"):
+            look(path)
+    assert path.read_bytes() == before
 
 
 def test_a_record_glued_to_a_torn_one_is_torn_too_wherever_reading_begins(

@@ -9,11 +9,14 @@ import os
 import stat
 import sys
 import zlib
-from io import BufferedReader, FileIO
+from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, cast
 
 from batchinfer.errors import CannotCreateError, NoInputError, StorageError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -133,7 +136,7 @@ def _is_packed(head: bytes) -> bool:
     return head.startswith((_GZIP, *_ZSTD))
 
 
-def _chosen(head: bytes, packed: "BufferedReader[FileIO]") -> _Readable | None:
+def _chosen(head: bytes, packed: "BufferedReader[RawIOBase]") -> _Readable | None:
     """Choose by the first bytes: neither magic number can begin a JSON line."""
     if head.startswith(_GZIP):
         return gzip.GzipFile(fileobj=packed)
@@ -143,22 +146,50 @@ def _chosen(head: bytes, packed: "BufferedReader[FileIO]") -> _Readable | None:
 
 
 class _Stream:
-    """A pipe: `read` gives what has come, so that a trickle flows; the first read looks at it."""
+    """A pipe: `read` gives what has come, so that a trickle flows; its first bytes tell its kind.
+
+    A plain one has no buffer of its own: a thread that waits in a buffered read holds a lock, on
+    which the exit would wait for ever.
+    """
 
     def __init__(self, raw: FileIO) -> None:
-        self._packed = BufferedReader(raw)
+        self._raw = raw
+        self._begun = False
         self._opened: _Readable | None = None
 
     def read(self, size: int) -> bytes:
         """Return up to `size` decompressed bytes."""
+        if not self._begun:
+            self._begun = True
+            head = self._raw.read(size) or b""
+            if not _is_packed(head):
+                return head
+            self._opened = _chosen(head, BufferedReader(_Pushed(head, self._raw)))
         if self._opened is None:
-            self._opened = _chosen(self._packed.peek(4)[:4], self._packed) or self
-        if self._opened is self:
-            return self._packed.read1(size)
+            return self._raw.read(size) or b""
         return self._opened.read(size) or b""
 
     def close(self) -> None:
-        """Let go of the pipe."""
-        if self._opened is not None and self._opened is not self:
+        """Close what unpacks it."""
+        if self._opened is not None:
             self._opened.close()
-        self._packed.close()
+
+
+class _Pushed(RawIOBase):
+    """A pipe whose first bytes, already read, come again."""
+
+    def __init__(self, head: bytes, raw: FileIO) -> None:
+        self._head = head
+        self._raw = raw
+
+    def readable(self) -> bool:
+        """Tell the library that reads it that it can."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Fill the buffer with what is there."""
+        view = memoryview(buffer)
+        block = self._head[: len(view)] or self._raw.read(len(view)) or b""
+        self._head = self._head[len(view) :]
+        view[: len(block)] = block
+        return len(block)
