@@ -100,7 +100,9 @@ def test_the_first_file_is_valid_and_sets_its_preset_only(preset: str | None) ->
 def test_the_first_file_loads_with_every_line_uncommented(dropped: tuple[str, ...]) -> None:
     config = _load(_uncommented(init_text(), without=dropped))
 
-    assert config.limits == Limits(rpm=600, tpm=200_000)
+    assert config.limits == Limits(
+        rpm=600, tpm=200_000, input_tpm=150_000, output_tpm=50_000, rpd=10_000, tpd=5_000_000
+    )
     assert config.retry == Retry()
     assert config.simulate == Simulate()
     assert config.prices == {"my-model": Price(input=0.15, output=0.60, cached=0.075)}

@@ -140,10 +140,6 @@ def test_a_mistake_is_told_with_path_place_found_and_expected(text: str, said: s
     [
         "[pack]\nsize = 1",
         "[validate]\njson_schema = 's.json'",
-        "[limits]\nrpd = 5",
-        "[limits]\ntpd = 5",
-        "[limits]\ninput_tpm = 5",
-        "[limits]\noutput_tpm = 5",
         "[endpoint]\nprovider = 'anthropic'",
         "[[endpoint]]\nmodel = 'a'\n[[endpoint]]\nmodel = 'b'",
     ],

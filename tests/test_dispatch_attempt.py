@@ -22,6 +22,8 @@ from batchinfer.config.schema import Config, Price, Retry, Timeouts
 from batchinfer.dispatch.attempt import Attempt
 from batchinfer.dispatch.endpoint import Endpoint, Surroundings, Wire
 from batchinfer.dispatch.gate import Gate
+from batchinfer.dispatch.lane import Seats
+from batchinfer.dispatch.steering import Steering
 from batchinfer.dispatch.work import Abandoned, Again, Done, Step, Stop, Work
 from batchinfer.errors import (
     BatchinferError,
@@ -91,7 +93,14 @@ class Desk:
         )
         self.ledger = Ledger(prices, max_cost, 0.0)
         self.attempt = Attempt(
-            Endpoint(wire, self.transport, self.gate, Outage(attempts, max_outage), Episodes()),
+            Endpoint(
+                wire,
+                self.transport,
+                self.gate,
+                Outage(attempts, max_outage),
+                Episodes(),
+                Steering(Seats(1), None, now),
+            ),
             RetryPolicy.of(config),
             self.ledger,
             Surroundings(now, lambda: 1.7e9, lambda: "now", lambda: 0.5, self.told),

@@ -12,6 +12,7 @@ from batchinfer.dispatch.scribe import GROUP
 from batchinfer.errors import DamagedJournalError, FingerprintError, LockedError
 from batchinfer.job.takeover import RUNNING, begin, identity, open_journal, set_aside
 from batchinfer.job.target import Target, target_of
+from batchinfer.job.wiring import MOST_IN_FLIGHT
 from batchinfer.journal.manifest import read, write
 from batchinfer.journal.record import encode
 
@@ -140,7 +141,7 @@ def test_another_pace_is_the_same_job(target: Target, said: Said) -> None:
 
     _, manifest = begin(target, structs.replace(CONFIG, limits=Limits(rpm=5.0)), said.append)
 
-    assert manifest.concurrency == 64
+    assert manifest.concurrency == MOST_IN_FLIGHT
 
 
 def test_answers_without_a_manifest_are_nobodys(target: Target, said: Said) -> None:

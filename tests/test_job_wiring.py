@@ -65,9 +65,20 @@ def test_without_an_endpoint_there_is_no_wire_api() -> None:
         wiring.wire_api(Config())
 
 
-def test_the_concurrency_is_the_users_or_the_usual_one() -> None:
+def test_the_concurrency_is_the_users_or_climbs_within_bounds() -> None:
     assert wiring.concurrency(structs.replace(CONFIG, limits=Limits(concurrency=5))) == 5
-    assert wiring.concurrency(CONFIG) == wiring.AUTO_CONCURRENCY
+    assert wiring.concurrency(CONFIG) == wiring.MOST_IN_FLIGHT
+
+
+def test_a_fixed_concurrency_has_its_seats_and_auto_begins_with_few() -> None:
+    def seats(limits: Limits) -> int:
+        config = structs.replace(CONFIG, limits=limits)
+        wire = wiring.wire(config, OPENAI_CHAT, "http://h/", {}, [])
+        _, lane = wiring.attempt(config, wire, FakeTransport([ok()]), 0.0, Recorder())
+        return lane.seats.limit
+
+    assert seats(Limits(concurrency=5)) == 5
+    assert seats(Limits()) == 8
 
 
 def test_a_wire_shows_a_host_without_secrets_and_knows_what_to_blot_out() -> None:
@@ -109,10 +120,10 @@ def test_the_limits_of_the_config_are_those_of_the_gate(
     )
     wire = wiring.wire(config, OPENAI_CHAT, "http://h/", {}, [])
 
-    _, gate = wiring.attempt(config, wire, FakeTransport([ok()]), 0.0, Recorder())
+    _, lane = wiring.attempt(config, wire, FakeTransport([ok()]), 0.0, Recorder())
 
-    assert not gate.pacer.unlimited
-    assert gate.pacer.cost(0) == guess
+    assert not lane.gate.pacer.unlimited
+    assert lane.gate.pacer.cost(0) == guess
 
 
 def test_the_parts_make_an_attempt_that_answers() -> None:

@@ -77,11 +77,21 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: requests in flight; auto finds the number that keeps the server full.
     rpm: requests a minute.
     tpm: tokens a minute, input and output together.
+    input_tpm: tokens a minute of the requests alone.
+    output_tpm: tokens a minute of the answers alone.
+    rpd: requests in any 24 hours; when they are used up the run stops (exit 75).
+    tpd: tokens in any 24 hours, input and output together; likewise.
+    tpm_accounting: reserve where the server sets max_tokens aside while a request runs.
     """
 
     concurrency: Count | Literal["auto"] = "auto"
     rpm: Positive | None = None
     tpm: Positive | None = None
+    input_tpm: Positive | None = None
+    output_tpm: Positive | None = None
+    rpd: Positive | None = None
+    tpd: Positive | None = None
+    tpm_accounting: Literal["actual", "reserve"] = "actual"
 
 
 class Retry(Struct, frozen=True, forbid_unknown_fields=True):

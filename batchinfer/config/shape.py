@@ -22,10 +22,6 @@ LATER: Final = frozenset(
     {
         ("pack",),
         ("validate",),
-        ("limits", "rpd"),
-        ("limits", "tpd"),
-        ("limits", "input_tpm"),
-        ("limits", "output_tpm"),
         ("endpoint", "provider", "openai-responses"),
         ("endpoint", "provider", "anthropic"),
         ("endpoint", "provider", "gemini"),

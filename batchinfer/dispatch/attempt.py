@@ -91,9 +91,10 @@ class Attempt:
             body = wire.provider.body(row.ask, wire.model, wire.params)
         except UnsendableError as error:
             return self._fail(work, Problem(ErrorClass.INVALID_INPUT, str(error)), _NOTHING_SENT)
-        cost = gate.pacer.cost(len(body))
+        cost = gate.pacer.expect(body)
         if not await gate.enter(cost):
-            return Abandoned()
+            spent = gate.pacer.used_up(self._outside.clock(), cost)
+            return Stop(QuotaError(spent)) if spent else Abandoned()
         return await self._exchange(work, row, body, cost)
 
     async def _exchange(self, work: Work, row: Row, body: bytes, cost: float) -> Step:
@@ -103,6 +104,7 @@ class Attempt:
             work.began = sent_at
         outside.sink(_SENT)
         self.in_flight += 1
+        self._to.steering.started(self.in_flight)
         try:
             result = await self._to.transport.post(wire.url, wire.headers, body)
         except asyncio.CancelledError:
@@ -113,6 +115,7 @@ class Attempt:
         took = Exchange(len(body), cost, sent_at, (outside.clock() - sent_at) * 1000)
         if isinstance(result, Reply):
             self._to.outage.reached()
+            self._to.gate.hear(result.headers, outside.epoch)
         elif not result.ambiguous:
             self._to.gate.pacer.refund(cost)
             return self._unreachable(result, took)
@@ -120,6 +123,7 @@ class Attempt:
 
     def _settle(self, work: Work, row: Row, result: Reply | Fault, took: Exchange) -> Step:
         verdict = self._wire.provider.judge(result, self._outside.epoch())
+        self._to.steering.ended(verdict, took.latency_ms / 1000, self.in_flight)
         if self._wire.secrets:
             verdict = hushed(verdict, self._wire.secrets, self._wire.keys)
         match verdict:
@@ -156,6 +160,8 @@ class Attempt:
         work.attempts += verdict.counts
         work.rate_limited += not verdict.counts
         work.ambiguous += ambiguous
+        if problem.error is ErrorClass.RATE_LIMIT:
+            self._to.gate.pacer.refused(took.sent_at, now, verdict.after)
         if not verdict.counts or verdict.after is not None:
             episode = self._to.refusals.trouble(took.sent_at)
             pause = self._policy.pause(episode, verdict.after, luck)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from batchinfer.dispatch.gate import Gate
+from batchinfer.dispatch.steering import Steering
 from batchinfer.events import Event
 from batchinfer.flow.outage import Episodes, Outage
 from batchinfer.providers.base import Provider
@@ -39,6 +40,7 @@ class Endpoint(Struct):
     gate: Gate
     outage: Outage
     refusals: Episodes
+    steering: Steering
 
 
 class Surroundings(Struct, frozen=True):

@@ -5,9 +5,11 @@ know: rows, verdicts, how long a hold should be.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from batchinfer.flow.headers import learn
 from batchinfer.flow.pacer import Pacer
+from batchinfer.providers.waits import duration
 
 
 class Gate:
@@ -15,24 +17,27 @@ class Gate:
 
     def __init__(self, pacer: Pacer, clock: Callable[[], float]) -> None:
         self.pacer = pacer
+        self.remarks: list[str] = []
         self._clock = clock
         self._held_until = float("-inf")
         self._turn = asyncio.Lock()
         self._closed = asyncio.Event()
 
     async def enter(self, cost: float) -> bool:
-        """Wait for the turn of a request of `cost` tokens; False: the run is stopping."""
+        """Wait for the turn of a request of `cost` tokens.
+
+        False: the run is stopping, or a limit of a day is used up.
+        """
         if self.pacer.unlimited and self._clock() >= self._held_until:
             return not self._closed.is_set()
         waited = self._turn.locked()
         async with self._turn:
-            while not self._closed.is_set() and (wait := self._wait()) > 0:
+            while not self._closed.is_set() and (wait := self._wait(cost)) > 0:
                 waited = True
                 await self._sleep(wait)
             if self._closed.is_set():
                 return False
-            self.pacer.take(self._clock(), cost, waited=waited)
-        return True
+            return self.pacer.take(self._clock(), cost, waited=waited)
 
     async def ready(self) -> bool:
         """Wait while the endpoint is held, without a row in hand; False: it takes no more."""
@@ -44,13 +49,19 @@ class Gate:
         """Let nobody through for so long; the longest hold counts."""
         self._held_until = max(self._held_until, self._clock() + seconds)
 
+    def hear(self, headers: Mapping[str, str], epoch: Callable[[], float]) -> None:
+        """Take in what a reply's headers tell of limits; what the user should know is a remark."""
+        now = self._clock()
+        if self.pacer.listens(now):
+            self.remarks += self.pacer.learn(learn(headers, duration, epoch()), now)
+
     def close(self) -> None:
         """Turn away all who wait and all who come."""
         self._closed.set()
 
-    def _wait(self) -> float:
+    def _wait(self, cost: float) -> float:
         now = self._clock()
-        return max(self.pacer.wait(now), self._held_until - now)
+        return max(self.pacer.wait(now, cost), self._held_until - now)
 
     async def _sleep(self, seconds: float) -> None:
         try:

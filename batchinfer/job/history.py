@@ -23,8 +23,13 @@ class History(Struct):
     failed: KeyIndex
 
 
-def recall(paths: Paths, fold: Callable[[Event], None]) -> History:
+def recall(paths: Paths, *folds: Callable[[Event], None]) -> History:
     """Read the sidecars; each record is folded as Recalled. DamagedJournalError: see `scan`."""
+
+    def fold(event: Event) -> None:
+        for each in folds:
+            each(event)
+
     history = History(KeyIndex(0), KeyIndex(1))
     for entry in scan(paths.success):
         outcome = decode(entry.line)

@@ -14,7 +14,6 @@ from msgspec import Struct, structs
 
 from batchinfer.config.schema import Config
 from batchinfer.dispatch.feed import Feed
-from batchinfer.dispatch.lane import Lane, Seats
 from batchinfer.dispatch.pool import Pool
 from batchinfer.dispatch.scribe import Scribe
 from batchinfer.errors import BatchinferError, InterruptedRunError
@@ -139,6 +138,7 @@ class _Session:
         self._recipe = recipe
         self._tally = Tally()
         self._names = Names()
+        self._recent = wiring.recent(config)
         self._rows = self._bytes = 0
 
     def run(
@@ -148,7 +148,7 @@ class _Session:
         began = time.monotonic()
         ended, reason, unanswered, seconds = BROKEN, None, 0, 0.0
         try:
-            history = recall(self._target.paths, self._tally.fold)
+            history = recall(self._target.paths, self._tally.fold, self._recent.fold)
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 pool, lost, name = runner.run(self._drive(source, journal, history, env))
             ended, reason, unanswered = _how(pool.reason), pool.reason, lost
@@ -180,12 +180,12 @@ class _Session:
         plan = Plan(history.succeeded, history.failed, self._again)
         async with open_way(config, env) as way:
             self._warn(way.name)
-            attempt, gate = wiring.attempt(
+            attempt, lane = wiring.attempt(
                 config, way.wire, way.transport, self._tally.known_cost, sink
             )
+            lane.gate.pacer.restore(self._recent.past, time.monotonic(), time.time())
             ahead = ReadAhead(chunks(source.read, config.intake.max_line))
             feed = Feed(ahead, self._opener(plan), self._counted, self._concurrency)
-            lane = Lane(attempt, gate, Seats(self._concurrency))
             scribe = Scribe(journal, sink)
             pool = Pool(feed, scribe, [lane])
             gauges = Gauges(
@@ -194,6 +194,8 @@ class _Session:
             with signals(pool), shown(self._front.view(gauges)):
                 await pool.run(self._grace)
             ahead.close()
+            for remark in lane.gate.remarks:
+                self._front.say(remark)
             return pool, attempt.unanswered + scribe.unsynced, way.name
 
     def _opener(self, plan: Plan) -> Callable[[int, bytes], Row | BadRow | None]:

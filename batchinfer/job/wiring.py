@@ -18,9 +18,13 @@ from batchinfer.config.schema import Config
 from batchinfer.dispatch.attempt import Attempt
 from batchinfer.dispatch.endpoint import Endpoint, Surroundings, Wire
 from batchinfer.dispatch.gate import Gate
+from batchinfer.dispatch.lane import Lane, Seats
+from batchinfer.dispatch.steering import Steering
 from batchinfer.errors import ConfigError
 from batchinfer.events import Event
+from batchinfer.flow.controller import Controller
 from batchinfer.flow.ledger import Ledger
+from batchinfer.flow.ledger60 import DAY, MINUTE, Recent
 from batchinfer.flow.outage import Episodes, Outage
 from batchinfer.flow.pacer import Pacer
 from batchinfer.flow.retry import RetryPolicy
@@ -30,8 +34,8 @@ from batchinfer.providers.base import Provider
 from batchinfer.providers.registry import provider
 from batchinfer.transport.base import Transport
 
-AUTO_CONCURRENCY: Final = 64
-"""What `limits.concurrency = "auto"` means in this version."""
+MOST_IN_FLIGHT: Final = 1024
+"""What `limits.concurrency = "auto"` never exceeds."""
 
 MIN_SECRET: Final = 6
 """Characters below which a text is too common to be blotted out of a message."""
@@ -62,9 +66,9 @@ def recipe(config: Config) -> Recipe:
 
 
 def concurrency(config: Config) -> int:
-    """Return how many requests may be in flight."""
+    """Return how many requests may be in flight at the most."""
     limit = config.limits.concurrency
-    return AUTO_CONCURRENCY if limit == "auto" else limit
+    return MOST_IN_FLIGHT if limit == "auto" else limit
 
 
 def wire(
@@ -85,22 +89,36 @@ def wire(
     )
 
 
+def recent(config: Config) -> Recent:
+    """Return what gathers the usage of earlier runs that this job's limits still charge."""
+    daily = config.limits.rpd or config.limits.tpd
+    return Recent(time.time(), DAY if daily else MINUTE)
+
+
 def attempt(
     config: Config,
     to: Wire,
     transport: Transport,
     spent: float,
     sink: Callable[[Event], None],
-) -> tuple[Attempt, Gate]:
-    """Return the attempt and the gate of the job's endpoint; `spent` USD by earlier runs."""
+) -> tuple[Attempt, Lane]:
+    """Return the attempt and the lane of the job's endpoint; `spent` USD by earlier runs."""
     outside = Surroundings(time.monotonic, time.time, stamp, random.random, sink)
     limits, retry = config.limits, config.retry
-    most = config.request.params.get("max_tokens")
+    params = config.request.params
+    most = params.get("max_completion_tokens", params.get("max_tokens"))
     asked = float(most) if isinstance(most, int | float) else None
-    gate = Gate(Pacer(limits.rpm, limits.tpm, asked, outside.clock()), outside.clock)
-    endpoint = Endpoint(to, transport, gate, Outage(retry.attempts, retry.max_outage), Episodes())
+    gate = Gate(Pacer(limits.rpm, limits.tpm, asked, outside.clock(), limits), outside.clock)
+    controller = None
+    if limits.concurrency == "auto":
+        controller = Controller(outside.clock(), most=MOST_IN_FLIGHT)
+    seats = Seats(controller.limit if controller else concurrency(config))
+    steering = Steering(seats, controller, outside.clock)
+    outage = Outage(retry.attempts, retry.max_outage)
+    endpoint = Endpoint(to, transport, gate, outage, Episodes(), steering)
     ledger = Ledger(config.prices, config.budget.max_cost, spent)
-    return Attempt(endpoint, RetryPolicy.of(config), ledger, outside), gate
+    tries = Attempt(endpoint, RetryPolicy.of(config), ledger, outside)
+    return tries, Lane(tries, gate, seats)
 
 
 def stamp() -> str:
