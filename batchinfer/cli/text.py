@@ -192,13 +192,13 @@ def _hints(summary: Summary) -> list[str]:
 
 
 def _resume(summary: Summary, option: str) -> str:
-    """Name the job: by its prefix where that is not the input's own, else by the input."""
-    prefix, path = summary.prefix, summary.input
-    if prefix and prefix.isprintable():
-        return f"batchinfer resume --output {shlex.quote(prefix)}{option}"
-    if path and path.isprintable():
-        return f"batchinfer resume {shlex.quote(path)}{option}"
-    return f"batchinfer resume{option}"
+    """Name the job, where there is room: by its prefix if that is its own, else by the input."""
+    bare = f"batchinfer resume{option}"
+    name, flag = (summary.prefix, "--output ") if summary.prefix else (summary.input, "")
+    if not name or not name.isprintable():
+        return bare
+    named = f"batchinfer resume {flag}{shlex.quote(name)}{option}"
+    return named if _LABEL + len(named) <= WIDTH else bare
 
 
 def _path_lines(paths: Outputs) -> list[str]:
