@@ -102,7 +102,7 @@ def job(path: Path, base_url: str, in_flight: int, transport: str) -> tuple[dict
 
 def throughput(folder: Path, rows: int) -> None:
     path = rows_file(folder, rows)
-    print(f"{rows:,} rows, a server without latency")
+    print(f"\n{rows:,} rows, a server without latency")
     print(f"{'transport':<11}{'in flight':>10}{'bare req/s':>12}{'job rows/s':>12}{'ratio':>8}")
     with SimulatorProcess(b'{"latency": 0, "jitter": 0}') as server:
         url = f"{server.base_url}/chat/completions"
@@ -118,7 +118,7 @@ def throughput(folder: Path, rows: int) -> None:
 
 
 def memory(folder: Path) -> None:
-    print("\npeak memory of the job")
+    print("peak memory of the job")
     peaks = []
     with SimulatorProcess(b'{"latency": 0, "jitter": 0}') as server:
         for rows in (10_000, 200_000):
@@ -161,10 +161,11 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="batchinfer-bench-") as name:
         folder = Path(name)
-        if arguments.only in {None, "throughput"}:
-            throughput(folder, arguments.rows)
+        # Memory first: a child's peak begins at the size of its parent, which the bare loops swell.
         if arguments.only in {None, "memory"}:
             memory(folder)
+        if arguments.only in {None, "throughput"}:
+            throughput(folder, arguments.rows)
         if arguments.only in {None, "fullness"}:
             fullness(folder)
 
