@@ -2,7 +2,7 @@
 
 Owns: which record is a row's (the first success, else the latest failure), the streaming merge,
 the proof that a results file is what it should be. Refuses to know: how the input is read, what
-the lines of an output look like. Memory is an index of some 20 bytes a record.
+the lines of an output look like. Memory is an index of some 25 bytes a record.
 """
 
 import os
